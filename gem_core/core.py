@@ -126,7 +126,7 @@ class Env(abc.ABC):
             sibling.set_state(self.get_state())
         return sibling
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most environments hold nothing to release
         """Releases processes, connections and files. Safe to call twice."""
 
     @property
@@ -231,7 +231,8 @@ def check_keywords(target: Any, kwargs: dict[str, Any], name: str) -> None:
     import inspect
 
     try:
-        parameters = inspect.signature(target.__init__ if isinstance(target, type) else target).parameters
+        # A class's own signature() would be that of Env.__new__, which takes anything.
+        parameters = inspect.signature(target.__init__ if inspect.isclass(target) else target).parameters
     except (TypeError, ValueError):  # a builtin without a signature checks for itself
         return
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

@@ -205,7 +205,9 @@ def make_vec(
     """
     from gem_core import vector
 
-    return vector.make_vec(env_ids, wrappers=wrappers, vec_kwargs=vec_kwargs, async_mode=async_mode, seed=seed, **kwargs)
+    return vector.make_vec(
+        env_ids, wrappers=wrappers, vec_kwargs=vec_kwargs, async_mode=async_mode, seed=seed, **kwargs
+    )
 
 
 # -- lookups ------------------------------------------------------------------------------------------------------
@@ -243,7 +245,13 @@ def _load_entry_points() -> None:
                 if callable(loaded):
                     loaded()
             except Exception as e:  # one broken plug-in must not hide every other environment
-                logger.warning("entry point %s of group %s failed: %s: %s", point, _ENTRY_POINT_GROUP, type(e).__name__, e)
+                logger.warning(
+                    "entry point %s of group %s failed: %s: %s",
+                    point,
+                    _ENTRY_POINT_GROUP,
+                    type(e).__name__,
+                    e,
+                )
 
 
 def _resolve(s: EnvSpec) -> Callable[..., Env]:
