@@ -55,7 +55,7 @@ class Env(abc.ABC):
         """
         if seed is not None:
             self.seed(seed)
-        raise NotImplementedError
+        return "", {}  # never shown: overrides call super().reset(seed) for the seeding, as in GEM and Gymnasium
 
     @abc.abstractmethod
     def step(self, action: str) -> StepTuple:
