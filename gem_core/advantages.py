@@ -4,8 +4,8 @@ Every estimator takes the rewards of a batch of episodes, one sequence of turns 
 turn, shapes ``(turns_i,)``. A turn's advantage goes to each of its sampled tokens
 (:meth:`gem_core.episode.TokenSequence.spread`).
 
-Statistics over the batch travel as :class:`Moments`, which add up, so data-parallel ranks share them with one all-reduce
-of three numbers.
+Statistics over the batch travel as :class:`Moments`, which add up, so data-parallel ranks share them with one
+all-reduce of three numbers.
 
 Sources: REINFORCE with return batch normalization (ReBN) from the GEM paper (arXiv 2510.01051, section 3); GRPO
 (arXiv 2402.03300); its unbiased form Dr. GRPO (arXiv 2503.20783); RLOO (arXiv 2402.14740); GAE (arXiv 1506.02438).
@@ -30,7 +30,7 @@ Rewards = Sequence[Sequence[float]]
 #: Added to standard deviations; the value the paper's baselines use.
 EPS = 1e-9
 #: A spread below this share of the values' size is rounding error, not signal.
-_RELATIVE_ZERO = 1e-12
+_RELATIVE_ZERO = 1e-14
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,8 @@ def grpo(
     kept = _keep(keep, len(rewards))
     out = np.zeros(len(totals))
     for members in _groups(group_ids, kept):
+        if np.ptp(totals[members]) == 0.0:  # the mean of equal numbers can differ from them by rounding
+            continue
         centred = totals[members] - totals[members].mean()
         if scale and len(members) > ddof:
             centred = centred / (totals[members].std(ddof=ddof) + eps)
@@ -170,7 +172,7 @@ def rloo(
     out = np.zeros(len(totals))
     for members in _groups(group_ids, _keep(keep, len(rewards))):
         n = len(members)
-        if n > 1:
+        if np.ptp(totals[members]) > 0.0:
             out[members] = (totals[members] - totals[members].mean()) * n / (n - 1)
     return _broadcast(out, rewards)
 
@@ -273,8 +275,8 @@ def estimate(
 ) -> list[Array]:
     """Runs the estimator called ``name``; see :data:`ESTIMATORS`.
 
-    The episode-level ones (``grpo``, ``dr_grpo``, ``rloo``) are used as published, on the undiscounted return: ``gamma``
-    is for the turn-level ones. ``reduce`` is for ``rebn``; groups must lie within one rank.
+    The episode-level ones (``grpo``, ``dr_grpo``, ``rloo``) are used as published, on the undiscounted return:
+    ``gamma`` is for the turn-level ones. ``reduce`` is for ``rebn``; groups must lie within one rank.
 
     Raises:
         ValueError: unknown name, or a group estimator without ``group_ids``.

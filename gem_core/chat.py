@@ -191,7 +191,8 @@ class PlainRenderer:
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         text = self._separator.join(m["content"] for m in messages)
-        return list(self.tokenizer.encode(text, add_special_tokens=self._special))
+        ids = list(self.tokenizer.encode(text, add_special_tokens=self._special))
+        return ids or [self._first_token()]  # no engine can generate from nothing
 
     def extend(self, messages: Sequence[Message], observation: str, last_token: int | None) -> Context:
         text = f"{self._separator}{observation}{self._separator}"
@@ -199,3 +200,9 @@ class PlainRenderer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def _first_token(self) -> int:
+        for name in ("bos_token_id", "eos_token_id"):
+            if (token := getattr(self.tokenizer, name, None)) is not None:
+                return int(token)
+        raise ValueError("the first observation is empty and the tokenizer has no BOS or EOS token to start from")

@@ -1,0 +1,50 @@
+# Each target does all its own set-up in .venv; running one again at once is cheap.
+PYTHON ?= python3
+VENV ?= .venv
+EXTRAS ?= dev,trl,math,search,mcp,ray,eval
+BIN := $(VENV)/bin
+# The CPU build of PyTorch goes in first, so that no resolver pulls a CUDA build. Where your package index serves CUDA
+# builds under this version, point TORCH_ARGS at a CPU index (pip's --index-url).
+TORCH ?= torch==2.13.0
+TORCH_ARGS ?=
+CONSTRAINTS := constraints/cpu.txt
+PYTEST_ARGS ?= -n 2
+
+.PHONY: help train test setup lint format coverage bench clean
+
+help:
+	@echo "make train     train the tiny agent on a CPU (sets up .venv first)"
+	@echo "make test      run the tests (sets up .venv first)"
+	@echo "make lint      ruff and mypy --strict"
+	@echo "make coverage  tests with the coverage of gem_core"
+	@echo "make bench     the throughput tables of benchmarks/"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml $(CONSTRAINTS)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) $(TORCH_ARGS) $(TORCH)
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
+	touch $@
+
+train: setup
+	$(BIN)/python examples/train_trl_rebn.py $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+coverage: setup
+	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov=gem_core --cov-report=term:skip-covered --cov-fail-under=90
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,86 @@
+"""Renderers: probes, cost, and templates that cannot be appended to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support import DROPS_REASONING, FORGETS, QWEN_LIKE, build_tokenizer
+
+from gem_core.chat import ChatRenderer, PlainRenderer
+
+TRIMS = QWEN_LIKE.replace("{{ m['content'] }}", "{{ m['content'] | trim }}")
+#: Greets in the first turn only and counts messages: the delta depends on where in the conversation it stands.
+COUNTS = QWEN_LIKE.replace("{{ m['role'] }}", "{{ m['role'] }}{% if m['role'] == 'user' %} {{ loop.index }}{% endif %}")
+
+
+def conversation(rounds: int, reply: str = "yes") -> list[dict[str, str]]:
+    out: list[dict[str, str]] = []
+    for i in range(rounds):
+        out += [{"role": "user", "content": f"o{i}"}, {"role": "assistant", "content": reply}]
+    return out
+
+
+class Counting:
+    """A tokenizer that counts how many messages it was asked to render."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.rendered = inner, 0
+        self.chat_template = inner.chat_template
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any:
+        self.rendered += len(conversation)
+        return self.inner.apply_chat_template(conversation, **kwargs)
+
+
+def test_an_appending_template_is_rendered_in_constant_time_a_turn() -> None:
+    tokenizer = Counting(build_tokenizer())
+    renderer = ChatRenderer(tokenizer)
+    tokenizer.rendered = 0
+    renderer.extend(conversation(50), "next", 2)
+    assert tokenizer.rendered <= 3
+
+
+@pytest.mark.parametrize("template", [QWEN_LIKE, TRIMS, COUNTS, DROPS_REASONING])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_the_delta_equals_the_whole_rendering(template: str, rounds: int) -> None:
+    tokenizer = build_tokenizer(template)
+    renderer, messages = ChatRenderer(tokenizer), conversation(rounds)
+
+    def text(m: Any) -> str:
+        return str(tokenizer.apply_chat_template(m, tokenize=False, add_generation_prompt=True))
+
+    context = renderer.extend(messages, "next", None)
+    assert not context.new_sequence
+    whole = text([*messages, {"role": "user", "content": "next"}])
+    assert text(messages[:-1]) + "yes" + tokenizer.decode(context.ids) == whole
+
+
+@pytest.mark.parametrize(("template", "reply"), [(FORGETS, "yes"), (DROPS_REASONING, "<think>\nx\n</think>\n\nyes")])
+def test_rewritten_history_is_noticed(template: str, reply: str) -> None:
+    context = ChatRenderer(build_tokenizer(template)).extend(conversation(3, reply), "next", 2)
+    assert context.new_sequence
+
+
+def test_an_unwanted_trim_is_not_a_rewrite() -> None:
+    context = ChatRenderer(build_tokenizer(COUNTS.replace("['content'] }}", "['content'] | trim }}"))).extend(
+        conversation(2, "  yes \n"), "next", 2
+    )
+    assert not context.new_sequence
+
+
+def test_what_cannot_be_rendered_is_refused() -> None:
+    with pytest.raises(ValueError, match="no chat template"):
+        ChatRenderer(build_tokenizer(None))
+    with pytest.raises(ValueError, match="drops earlier replies"):
+        ChatRenderer(build_tokenizer(FORGETS), history="append")
+    with pytest.raises(ValueError, match="'keep'"):
+        ChatRenderer(build_tokenizer(), history="keep")  # type: ignore[arg-type]
+
+
+def test_plain_text_starts_from_some_token_even_when_empty() -> None:
+    renderer = PlainRenderer(build_tokenizer(None))
+    assert renderer.start([{"role": "user", "content": ""}]) == [2]
