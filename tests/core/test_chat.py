@@ -11,7 +11,7 @@ from gem_core.chat import ChatRenderer, PlainRenderer
 
 TRIMS = QWEN_LIKE.replace("{{ m['content'] }}", "{{ m['content'] | trim }}")
 #: Greets in the first turn only and counts messages: the delta depends on where in the conversation it stands.
-COUNTS = QWEN_LIKE.replace("{{ m['role'] }}", "{{ m['role'] }}{% if m['role'] == 'user' %} {{ loop.index }}{% endif %}")
+COUNTS = QWEN_LIKE.replace("m['role'] }}", "m['role'] ~ (' ' ~ loop.index if m['role'] == 'user' else '') }}")
 
 
 def conversation(rounds: int, reply: str = "yes") -> list[dict[str, str]]:
