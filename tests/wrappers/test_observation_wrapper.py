@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+import observation_scripts
 import pytest
 
 import gem_core
@@ -13,24 +13,23 @@ from gem_core.wrappers.max_history import MaxHistory
 from gem_core.wrappers.observation_wrapper import ObservationWrapper
 from gem_core.wrappers.wrapper_factory import get_wrapper_fns
 
-sys.path.insert(0, str(Path(__file__).parent))
-import dummy
-
-#: Written by GEM 0.1.0 itself for the scripts and settings of ``dummy.py``.
+#: Written by GEM 0.1.0 itself for the scripts and settings of ``tests/observation_scripts.py``.
 GEM_0_1: dict[str, list[str]] = json.loads((Path(__file__).parent / "gem_0_1_observations.json").read_text("utf-8"))
 
 
 def wrap(setting: str, script: str, **kwargs: Any) -> ObservationWrapper:
-    settings = {**dummy.SETTINGS[setting], **kwargs}
+    settings = {**observation_scripts.SETTINGS[setting], **kwargs}
     if "chat" in setting:
-        settings["tokenizer"] = dummy.Template()
-    return ObservationWrapper(dummy.scripted_env(Env, script), **settings)
+        settings["tokenizer"] = observation_scripts.Template()
+    return ObservationWrapper(observation_scripts.scripted_env(Env, script), **settings)
 
 
 @pytest.mark.parametrize("case", sorted(GEM_0_1))
 def test_texts_are_those_of_gem_0_1(case: str) -> None:
     setting, script = case.split("/")
-    assert dummy.play(wrap(setting, script), len(dummy.SCRIPTS[script]) - 1) == GEM_0_1[case]
+    assert (
+        observation_scripts.play(wrap(setting, script), len(observation_scripts.SCRIPTS[script]) - 1) == GEM_0_1[case]
+    )
 
 
 def test_what_is_written_leaves_info_so_that_nothing_appends_it_again() -> None:
@@ -67,7 +66,7 @@ def test_suffix_can_go_inside_the_chat_message() -> None:
     assert env.reset(seed=0)[0] == "<user>Rules of the game.\nMove 1?</user>\n<assistant>\n"
 
 
-@pytest.mark.parametrize("setting", sorted(dummy.SETTINGS))
+@pytest.mark.parametrize("setting", sorted(observation_scripts.SETTINGS))
 def test_state_round_trips_through_json_into_a_spawned_sibling(setting: str) -> None:
     env = wrap(setting, "suffix")
     env.reset(seed=0)
@@ -82,8 +81,8 @@ def test_state_round_trips_through_json_into_a_spawned_sibling(setting: str) -> 
 
 
 def test_a_window_of_zero_shows_the_newest_observation_only() -> None:
-    env = MaxHistory(dummy.scripted_env(Env, "suffix"), max_history_length=0)
-    assert dummy.play(env, 2) == [
+    env = MaxHistory(observation_scripts.scripted_env(Env, "suffix"), max_history_length=0)
+    assert observation_scripts.play(env, 2) == [
         "Rules of the game.\nMove 1?",
         "Moved left.\nBoard:\n x.\nMove 2?\n",
         "Moved up.\nMove 3?",
@@ -111,10 +110,10 @@ def test_reset_options_reach_the_environment() -> None:
 )
 def test_bad_options_are_named(kwargs: dict[str, Any], word: str) -> None:
     with pytest.raises(ValueError, match=word):
-        ObservationWrapper(dummy.scripted_env(Env, "plain"), **kwargs)
+        ObservationWrapper(observation_scripts.scripted_env(Env, "plain"), **kwargs)
 
 
 def test_unknown_attributes_come_from_the_environment() -> None:
     env = get_wrapper_fns("concat,episode_tracking")[1](wrap("concat", "plain"))
-    assert env.script is dummy.SCRIPTS["plain"]  # type: ignore[attr-defined]
+    assert env.script is observation_scripts.SCRIPTS["plain"]  # type: ignore[attr-defined]
     assert type(env.unwrapped).__name__ == "Scripted"
