@@ -39,6 +39,55 @@ _SPECS: list[EnvSpec] = [
             "-random": {"min_number": None, "max_number": None, "max_turns": None},
         },
     ),
+    *_game(
+        "Sudoku",
+        "sudoku:SudokuEnv",
+        "fill a Sudoku that has exactly one solution",
+        {
+            "-easy": {"clues": 10, "max_turns": 15, "scale": 4},
+            "-hard": {"clues": 50, "max_turns": 50, "scale": 9},
+            "-random": {"clues": None, "max_turns": None, "scale": None},
+        },
+    ),
+    *_game(
+        "Sokoban",
+        "sokoban:SokobanEnv",
+        "push boxes onto goals",
+        {
+            "-easy": {"dim_room": (6, 6), "num_boxes": 2, "max_turns": 20},
+            "-hard": {"dim_room": (8, 8), "num_boxes": 4, "max_turns": 50},
+            "-random": {"dim_room": None, "num_boxes": None, "max_turns": None},
+        },
+    ),
+    *_game(
+        "Crosswords",
+        "crosswords:CrosswordsEnv",
+        "fill a crossword from its clues, a letter a turn",
+        {
+            "-easy": {"hardcore": False, "max_turns": 30, "num_words": 3},
+            "-hard": {"hardcore": True, "max_turns": 40, "num_words": 3},
+            "-random": {"hardcore": None, "max_turns": None, "num_words": None},
+        },
+    ),
+    *_game(
+        "WordSearch",
+        "word_search:WordSearchEnv",
+        "find words hidden in a grid of letters",
+        {
+            "-easy": {"num_words": 5, "max_turns": 20, "hardcore": False},
+            "-hard": {"num_words": 5, "max_turns": 20, "hardcore": True},
+            "-random": {"num_words": None, "max_turns": None, "hardcore": None},
+        },
+    ),
+    *_game(
+        "WikiGame",
+        "wiki_game:WikiGameEnv",
+        "get from one page to another over links",
+        {
+            "-easy": {"max_turns": 30, "min_links": 2, "max_links": 3},
+            "-hard": {"max_turns": 15, "min_links": 4, "max_links": None},
+        },
+    ),
 ]
 _BY_ID = {s.id: s for s in _SPECS}
 
