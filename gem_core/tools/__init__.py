@@ -1,0 +1,1 @@
+"""Tools that an agent calls by text, and the wrapper that gives them to any environment."""
