@@ -41,6 +41,8 @@ class Limits:
     max_turns: int | None = None
     #: Prompt and everything after it, in one sequence (the engine's context window).
     max_context_tokens: int | None = None
+    #: The prompt that a sequence starts with (verl's ``max_prompt_length``).
+    max_prompt_tokens: int | None = None
     #: Everything after the first prompt of a sequence, environment tokens included (verl's ``max_response_length``).
     max_response_tokens: int | None = None
     #: Sampled in one turn.
@@ -393,6 +395,8 @@ class EpisodeSession:
         if limits.max_tokens_per_turn is not None:
             room.append(limits.max_tokens_per_turn - already)
         if self.renderer is not None:
+            if limits.max_prompt_tokens is not None and prompt_length > limits.max_prompt_tokens:
+                room.append(0)
             if limits.max_context_tokens is not None:
                 room.append(limits.max_context_tokens - length)
             if limits.max_response_tokens is not None:

@@ -211,10 +211,11 @@ def test_limits_stop_with_their_own_reason() -> None:
 
 
 def test_a_first_prompt_beyond_the_limit_ends_the_episode_before_its_first_turn() -> None:
-    session = EpisodeSession(going_on(1), RENDERERS["append"], limits=Limits(max_context_tokens=4))
-    assert session.start() is None
-    assert session.episode.stop_reason is StopReason.CONTEXT_LENGTH
-    assert session.episode.to_sequences() == []
+    for limits in (Limits(max_context_tokens=4), Limits(max_prompt_tokens=4)):
+        session = EpisodeSession(going_on(1), RENDERERS["append"], limits=limits)
+        assert session.start() is None
+        assert session.episode.stop_reason is StopReason.CONTEXT_LENGTH
+        assert session.episode.to_sequences() == []
 
 
 def test_an_exception_in_the_environment_is_recorded_and_costs_only_its_episode() -> None:
