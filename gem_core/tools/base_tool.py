@@ -79,6 +79,9 @@ class BaseTool:
         if left <= 0:
             self.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_users"}  # a copy in another process has its own users
+
     def close(self) -> None:
         """Releases connections and processes. Safe to call twice."""
 
