@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 #: Clue counts that random digging reaches reliably, by board side. 9x9 puzzles with 17 to 21 clues exist, but only
 #: long searches find them.
@@ -32,7 +32,7 @@ class _Layout:
     bits: tuple[tuple[int, ...], ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _layout(n: int) -> _Layout:
     side = {4: 2, 9: 3}[n]
     cells = range(n * n)
