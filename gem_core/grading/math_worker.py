@@ -1,0 +1,99 @@
+"""Runs in a worker process: answers that need algebra, through math-verify."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from typing import Any
+
+import sympy  # type: ignore[import-untyped,import-not-found,unused-ignore]
+from latex2sympy2_extended.sets import FiniteSet  # type: ignore[import-untyped,import-not-found,unused-ignore]
+from math_verify import LatexExtractionConfig, parse, verify  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+from gem_core.grading.structure import equal_answers, parse_answer
+
+#: Random points at which two expressions are compared, and the digits used there.
+POINTS, DIGITS = 4, 30
+_CONFIG = [LatexExtractionConfig()]
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
+
+
+def equal(job: tuple[str, str]) -> bool:
+    """``job``: the raw reference and the raw answer."""
+    gold, answer = job
+    return equal_answers(parse_answer(gold), parse_answer(answer), leaf)
+
+
+def leaf(gold: str, answer: str) -> bool:
+    a, b = read(gold), read(answer)
+    if a is None or b is None:
+        return False
+    verdict = same_values(a, b)
+    if verdict is not None:
+        return verdict
+    return bool(verify(a, b, timeout_seconds=0))
+
+
+@functools.lru_cache(maxsize=512)
+def read(latex: str) -> Any:
+    """The SymPy object, or None where math-verify cannot read it."""
+    # The time limit of math-verify is an alarm; 0 switches it off, the worker's own ends the process.
+    found = parse(f"${latex}$", _CONFIG, fallback_mode="no_fallback", parsing_timeout=0)
+    return found[0] if found else None
+
+
+def same_values(a: Any, b: Any) -> bool | None:
+    """Compares two scalar expressions by their values at random points; None where that cannot decide.
+
+    Two elementary expressions that agree to 30 digits at several random points are the same; one clear difference
+    settles that they are not. Faster and surer than simplification, which may miss an identity.
+    """
+    if not (_scalar(a) and _scalar(b)):
+        return None
+    imaginary = {s: sympy.I for s in a.free_symbols | b.free_symbols if s.name == "i"}
+    a, b = a.subs(imaginary), b.subs(imaginary)
+    symbols = sorted(a.free_symbols | b.free_symbols, key=str)
+    tolerance = sympy.Float("1e-6") if a.has(sympy.Float) or b.has(sympy.Float) else sympy.Float("1e-20", DIGITS)
+    rng = random.Random(20)
+    agreed = tried = 0
+    while tried < 3 * POINTS and agreed < POINTS:
+        tried += 1
+        point = {s: sympy.Rational(rng.randint(-3000, 3000), 1009) for s in symbols}
+        x, y = _value(a, point), _value(b, point)
+        if x is None or y is None:
+            continue
+        if abs(x - y) > tolerance * max(abs(x), abs(y), sympy.Float("1e-300")):
+            return False
+        agreed += 1
+        if not symbols:
+            return True
+    return True if agreed == POINTS else None
+
+
+def _scalar(x: Any) -> bool:
+    return isinstance(x, sympy.Expr) and not isinstance(x, (sympy.MatrixBase, sympy.MatrixExpr, FiniteSet))
+
+
+def _value(expression: Any, point: dict[Any, Any]) -> Any:
+    """A finite number, or None."""
+    try:
+        value = expression.subs(point).doit().evalf(DIGITS)
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+    if not value.is_number or value.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
+        return None
+    real, imaginary = value.as_real_imag()
+    return value if real.is_Float or imaginary.is_Float or value.is_number else None
+
+
+# The parser builds its tables at first use; forked workers inherit them.
+for _warm in (
+    r"\frac{\sqrt{2}}{2}+x^{2}", r"2\pi", r"\sin(x)", r"(x+1)^{3}-\log_{2}(8)", r"x=2y", r"\binom{5}{2}", "3!", "-1",
+    r"\sqrt[3]{5}\cdot e^{-x}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"2x+3y-5=0",
+    r"\frac{3\sqrt{3}}{4}\pi", "3+4i", r"\cos 2\theta", r"\ln(2)", r"|x|", r"a_{1}+b_{2}", "-\\frac{1}{3}x^{3}",
+):  # fmt: skip
+    leaf(_warm, _warm + "+1")
