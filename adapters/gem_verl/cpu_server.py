@@ -1,0 +1,149 @@
+"""The rollout server of :mod:`gem_verl.cpu`: transformers' ``generate`` behind verl's server interface."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import ray
+import torch
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+
+Request = tuple[list[int], dict[str, Any], "asyncio.Future[TokenOutput]"]
+
+
+@ray.remote(num_cpus=0)
+class CPUServer:
+    """One model in one actor; requests that wait while a batch runs form the next batch."""
+
+    def __init__(self, path: str, seed: int = 0) -> None:
+        import transformers
+
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.eos = self.model.config.eos_token_id
+        self.pad = self.model.config.pad_token_id or 0
+        self.global_steps = 0
+        self.waiting: list[Request] = []
+        self.runner: asyncio.Task[None] | None = None
+
+    async def generate(
+        self,
+        request_id: str,
+        prompt_ids: list[int],
+        sampling_params: dict[str, Any],
+        image_data: Any = None,
+        video_data: Any = None,
+        **_: Any,
+    ) -> TokenOutput:
+        if image_data or video_data:
+            raise ValueError("the CPU rollout server takes text only")
+        future: asyncio.Future[TokenOutput] = asyncio.get_running_loop().create_future()
+        self.waiting.append((list(prompt_ids), dict(sampling_params), future))
+        if self.runner is None or self.runner.done():
+            self.runner = asyncio.create_task(self._run())
+        return await future
+
+    async def _run(self) -> None:
+        await asyncio.sleep(0.005)  # let the requests of one wave gather
+        while self.waiting:
+            batch, self.waiting = self.waiting, []
+            try:
+                outputs = await asyncio.to_thread(self._generate, batch)
+            except Exception as e:  # each waiter gets the error; the server goes on
+                for _, _, future in batch:
+                    future.set_exception(e)
+                continue
+            for (_, _, future), output in zip(batch, outputs, strict=True):
+                if not future.cancelled():
+                    future.set_result(output)
+
+    @torch.no_grad()
+    def _generate(self, batch: list[Request]) -> list[TokenOutput]:
+        width = max(len(ids) for ids, _, _ in batch)
+        ids = torch.tensor([[self.pad] * (width - len(p)) + p for p, _, _ in batch])
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p, _, _ in batch])
+        limits = [int(s.get("max_tokens") or s.get("max_new_tokens") or 16) for _, s, _ in batch]
+        temperature = float(batch[0][1].get("temperature", 1.0))
+        sampling = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}
+        out = self.model.generate(
+            ids,
+            attention_mask=mask,
+            max_new_tokens=max(limits),
+            top_k=0,
+            top_p=1.0,
+            return_dict_in_generate=True,
+            output_scores=True,
+            pad_token_id=self.pad,
+            eos_token_id=self.eos,
+            **sampling,
+        )
+        sampled = out.sequences[:, width:]
+        logprobs = torch.stack(out.scores, 1).float().log_softmax(-1).gather(-1, sampled[..., None])[..., 0]
+        results = []
+        for row, row_logprobs, limit in zip(sampled.tolist(), logprobs.tolist(), limits, strict=True):
+            n = min(row.index(self.eos) + 1 if self.eos in row else len(row), limit)
+            results.append(
+                TokenOutput(
+                    token_ids=row[:n],
+                    log_probs=row_logprobs[:n],
+                    stop_reason="completed",
+                    extra_fields={"global_steps": self.global_steps},
+                )
+            )
+        return results
+
+    async def update_weights(self, state: dict[str, torch.Tensor], global_steps: int | None) -> None:
+        missing, unexpected = self.model.load_state_dict(state, strict=False)
+        tied = set(getattr(self.model, "_tied_weights_keys", None) or [])
+        if unexpected or set(missing) - tied:
+            raise ValueError(f"weight update: missing {missing}, unexpected {unexpected}")
+        if global_steps is not None:
+            self.global_steps = global_steps
+
+    async def set_global_steps(self, global_steps: int) -> None:
+        self.global_steps = global_steps
+
+    # What verl asks of a GPU server between rollouts; a CPU server keeps nothing that could be released.
+    async def wake_up(self, **_: Any) -> None: ...
+    async def sleep(self, **_: Any) -> None: ...
+    async def abort_all_requests(self, **_: Any) -> None: ...
+    async def resume_generation(self, **_: Any) -> None: ...
+    async def clear_kv_cache(self, **_: Any) -> None: ...
+    async def release_kv_cache(self, **_: Any) -> None: ...
+    async def resume_kv_cache(self, **_: Any) -> None: ...
+    async def start_profile(self, **_: Any) -> None: ...
+    async def stop_profile(self, **_: Any) -> None: ...
+
+
+def _server_name(replica_rank: int) -> str:
+    return f"gem_cpu_server_{replica_rank}"
+
+
+class CPUReplica(RolloutReplica):  # type: ignore[misc]  # verl has no type information
+    """verl's handle on one server."""
+
+    async def launch_servers(self) -> None:
+        name = _server_name(self.replica_rank)
+        handle = CPUServer.options(name=name).remote(self.model_config.path, seed=self.replica_rank)
+        self.servers = [handle]
+        self._server_handle = handle
+        self._server_address = name
+
+
+class ServerAdapter(BaseRollout):  # type: ignore[misc]  # verl has no type information
+    """Lives in the trainer's process and pushes its weights into the server."""
+
+    async def resume(self, tags: list[str]) -> None: ...
+
+    async def release(self) -> None: ...
+
+    async def update_weights(
+        self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: Any
+    ) -> None:
+        if wire_format != "named_tensors":
+            raise ValueError(f"the CPU rollout server takes named tensors, not {wire_format!r}")
+        state = {name: tensor.detach().cpu().clone() for name, tensor in weights}
+        await ray.get_actor(_server_name(0)).update_weights.remote(state, global_steps)

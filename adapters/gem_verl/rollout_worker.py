@@ -1,0 +1,34 @@
+"""``GemRolloutWorker``: the drop-in for ``actor_rollout_ref.rollout.agent.agent_loop_manager_class``."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from omegaconf import open_dict
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+
+import gem_core as gem
+from gem_core.wrappers.wrapper_factory import get_wrapper_fns
+from gem_verl.settings import GemSettings
+
+
+class GemRolloutWorker(AgentLoopManagerTQ):  # type: ignore[misc]  # verl has no type information
+    """verl's own agent loop manager with every episode played by :class:`gem_verl.GemAgentLoop`.
+
+    The settings come from ``data.gem``; a wrong one is refused here, before any worker starts.
+    """
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        settings = GemSettings.from_config(config.data)
+        for choice in settings.choices:
+            gem.make(choice.env_id, **choice.kwargs).close()
+        if settings.wrappers:
+            get_wrapper_fns(settings.wrappers, tokenizer=object())
+        config = copy.deepcopy(config)
+        with open_dict(config):
+            agent = config.actor_rollout_ref.rollout.agent
+            agent.agent_loop_config_path = str(Path(__file__).with_name("agent_loops.yaml"))
+            agent.default_agent_loop = "gem"
+        super().__init__(config, *args, **kwargs)
