@@ -12,6 +12,8 @@ from gem_core.tools.base_tool import ToolCall
 
 _OPEN = "<tool_call>"
 _CLOSE = "</tool_call>"
+#: Calls read in one action; a model stuck in a loop writes thousands, and reading each costs time.
+_MAX_CALLS = 64
 _JSON = json.JSONDecoder(strict=False)  # models put raw line breaks into strings
 # GEM 0.1: <tool_name>f</tool_name><arguments>{...}</arguments>
 _GEM_NAME = re.compile(r"\s*<tool_name>([^<]*)</tool_name>\s*<arguments>\s*")
@@ -63,9 +65,11 @@ def iter_chat_calls(action: str, start: int = 0) -> Iterator[ToolCall]:
     """
     at = action.find(_OPEN, start)
     last_close = action.rfind(_CLOSE)
-    while at >= 0:
+    read = 0
+    while at >= 0 and read < _MAX_CALLS:
         call = _read_call(action, at, last_close)
         if call is not None:
+            read += 1
             yield call
         at = action.find(_OPEN, call.end if call is not None else at + len(_OPEN))
 
