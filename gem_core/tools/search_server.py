@@ -19,7 +19,7 @@ from typing import Any
 
 from gem_core.tools.search_index import BM25Index, DenseIndex, Hits, Index, load_corpus
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("gem_core.tools.search_server")  # __name__ is "__main__" under -m
 
 _MAX_BODY = 8 * 1024 * 1024
 _MAX_TOPK = 1000
@@ -190,8 +190,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--topk", type=int, default=3, help="passages where the request does not say")
     parser.add_argument("--embed", help="module:function that maps a list of texts to vectors; ranks by them")
     args = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     try:
         documents = load_corpus(args.corpus)
         index: Index = DenseIndex(documents, _load_embed(args.embed)) if args.embed else BM25Index(documents)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import ssl
 import threading
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gem_core.tools.base_tool import BaseTool, ToolCall
@@ -153,7 +155,9 @@ class SearchTool(BaseTool):
 
                 # The deadline of the whole query is the only time-out: LoopThread cancels what is still running.
                 limits = httpx.Limits(max_connections=256, max_keepalive_connections=32)
-                self._client = httpx.AsyncClient(timeout=None, limits=limits, follow_redirects=True)
+                self._client = httpx.AsyncClient(
+                    timeout=None, limits=limits, follow_redirects=True, verify=_certificates()
+                )
                 self._client_pid = os.getpid()
             return self._client
 
@@ -212,6 +216,14 @@ class SearchTool(BaseTool):
                 response.raise_for_status()
                 return _decode(response.content)
         raise AssertionError("tenacity reraises")
+
+
+@lru_cache(maxsize=1)
+def _certificates() -> ssl.SSLContext:
+    """Reading the certificates takes longer than a search, so all tools share them."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 class _UnreadableError(Exception):
