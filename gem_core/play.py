@@ -1,7 +1,7 @@
 """Drives one :class:`~gem_core.session.EpisodeSession` for frameworks that own an asynchronous loop.
 
-verl's agent loops, OpenRLHF's agent executors and RL2's ``generate`` all give an adapter one coroutine an episode and an
-engine to await; this is the loop between the two. Many episodes at once are :mod:`gem_core.rollout`'s business.
+verl's agent loops, OpenRLHF's agent executors and RL2's ``generate`` all give an adapter one coroutine an episode and
+an engine to await; this is the loop between the two. Many episodes at once are :mod:`gem_core.rollout`'s business.
 """
 
 from __future__ import annotations
