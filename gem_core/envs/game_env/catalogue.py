@@ -84,8 +84,8 @@ _SPECS: list[EnvSpec] = [
         "wiki_game:WikiGameEnv",
         "get from one page to another over links",
         {
-            "-easy": {"max_turns": 30, "min_links": 2, "max_links": 3},
-            "-hard": {"max_turns": 15, "min_links": 4, "max_links": None},
+            "-easy": {"max_turns": 30, "min_distance": 2, "max_distance": 3},
+            "-hard": {"max_turns": 15, "min_distance": 4, "max_distance": None},
         },
     ),
 ]
