@@ -84,8 +84,8 @@ class WikiGameEnv(TextGame[str]):
         return (
             f'Find a way through an encyclopedia: from the page "{self.start}" to the page "{self.target}", only by '
             f"following links, with at most {self.max_turns} links. Each turn, name one title that the current page "
-            f"links to (capitals do not matter); a title that it does not link to costs the turn. Think as you like, then "
-            f"answer with {self.format_hint()}."
+            f"links to (capitals do not matter); a title that it does not link to costs the turn. Think as you "
+            f"like, then answer with {self.format_hint()}."
         )
 
     def request(self) -> str:
