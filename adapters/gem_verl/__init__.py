@@ -2,7 +2,8 @@
 
 A verl user names :class:`GemRolloutWorker` in ``actor_rollout_ref.rollout.agent.agent_loop_manager_class`` and the
 environments under ``data.gem`` (:class:`gem_verl.settings.GemSettings`). The advantage estimators ``gem_rebn``,
-``gem_grpo_turn`` and ``gem_rloo_turn`` and the trainer mode ``gem_sync`` are registered by verl's own plug-in entry point.
+``gem_grpo_turn`` and ``gem_rloo_turn`` and the trainer mode ``gem_sync`` are registered through verl's own plug-in
+entry point.
 
 How tokens, masks and rewards reach the loss: :mod:`gem_verl.agent_loop` plays one episode through
 :class:`gem_core.EpisodeSession` against verl's server, :mod:`gem_verl.output` lays it out as verl's rows,

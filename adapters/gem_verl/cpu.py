@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
@@ -27,7 +27,7 @@ class _CPUModule:
     _NOTHING = frozenset(
         {"empty_cache", "ipc_collect", "reset_peak_memory_stats", "manual_seed", "manual_seed_all", "set_device"}
     )
-    _VALUES: dict[str, Callable[..., Any]] = {
+    _VALUES: ClassVar[dict[str, Callable[..., Any]]] = {
         "get_device_name": lambda *a, **k: "CPU",
         "mem_get_info": lambda *a, **k: (8 << 30, 16 << 30),
         "get_rng_state": lambda *a, **k: torch.get_rng_state(),
@@ -46,7 +46,7 @@ class _CPUModule:
         raise AttributeError(f"verl asked the CPU platform for torch.<device>.{name}, which gem_verl.cpu does not have")
 
 
-@PlatformRegistry.register(platform="cpu")  # type: ignore[untyped-decorator]
+@PlatformRegistry.register(platform="cpu")
 class CPUPlatform(PlatformBase):  # type: ignore[misc]  # verl has no type information
     """verl's platform interface on a CPU."""
 

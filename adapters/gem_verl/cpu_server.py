@@ -22,7 +22,8 @@ class CPUServer:
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        self.model.eval()
         self.eos = self.model.config.eos_token_id
         self.pad = self.model.config.pad_token_id or 0
         self.global_steps = 0
@@ -127,7 +128,8 @@ class CPUReplica(RolloutReplica):  # type: ignore[misc]  # verl has no type info
 
     async def launch_servers(self) -> None:
         name = _server_name(self.replica_rank)
-        handle = CPUServer.options(name=name).remote(self.model_config.path, seed=self.replica_rank)
+        server: Any = CPUServer  # ray.remote made it an actor class
+        handle = server.options(name=name).remote(self.model_config.path, seed=self.replica_rank)
         self.servers = [handle]
         self._server_handle = handle
         self._server_address = name

@@ -17,8 +17,8 @@ class GemDataset(Dataset[dict[str, Any]]):
     Row ``i`` is the same environment and seed in any process and after a resume. verl builds the validation dataset
     from ``data.val_files`` with the same class: the file name ``gem://val`` tells the two apart.
 
-    Each row: ``raw_prompt`` (empty; the environment writes the prompt), ``env_id``, ``env_kwargs`` (JSON), ``env_seed``,
-    ``index``, ``data_source`` (the env id, so that verl reports validation for each environment apart).
+    Each row: ``raw_prompt`` (empty; the environment writes the prompt), ``env_id``, ``env_kwargs`` (JSON),
+    ``env_seed``, ``index``, ``data_source`` (the env id, so that verl reports validation for each environment apart).
     """
 
     def __init__(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import open_dict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 
 import gem_core as gem
+from gem_core.chat import ChatTokenizer
 from gem_core.wrappers.wrapper_factory import get_wrapper_fns
 from gem_verl.settings import GemSettings
 
@@ -25,7 +26,7 @@ class GemRolloutWorker(AgentLoopManagerTQ):  # type: ignore[misc]  # verl has no
         for choice in settings.choices:
             gem.make(choice.env_id, **choice.kwargs).close()
         if settings.wrappers:
-            get_wrapper_fns(settings.wrappers, tokenizer=object())
+            get_wrapper_fns(settings.wrappers, tokenizer=cast(ChatTokenizer, object()))  # only the names are checked
         config = copy.deepcopy(config)
         with open_dict(config):
             agent = config.actor_rollout_ref.rollout.agent

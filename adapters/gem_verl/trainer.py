@@ -19,7 +19,7 @@ from verl.workers.utils.padding import response_to_nested
 from gem_verl.advantages import turn_level_gae
 
 
-@register_trainer("gem_sync")  # type: ignore[untyped-decorator]
+@register_trainer("gem_sync")
 class GemPPOTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no type information
     """Logs ``gem/success``, ``gem/return``, ``gem/turns``, ``gem/failed`` and ``gem/stop/<reason>`` of the training
     episodes, and computes ``algorithm.adv_estimator=gae`` over turns instead of tokens."""
