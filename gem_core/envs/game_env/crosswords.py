@@ -23,7 +23,7 @@ _HIDE = str.maketrans(_ALPHABET, "_" * 26)
 def clue_table(hard: bool) -> dict[str, str]:
     """Word, in capitals -> clue, as they ship with the package."""
     name = f"crossword_clues_{'hard' if hard else 'easy'}.tsv"
-    text = resources.files("gem_core.data").joinpath(name).read_text(encoding="utf-8")
+    text = (resources.files("gem_core") / "data" / name).read_text(encoding="utf-8")
     pairs = (line.split("\t") for line in text.splitlines())
     return {word.upper(): clue for word, clue in pairs}
 

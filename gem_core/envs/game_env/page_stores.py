@@ -69,7 +69,7 @@ def open_store(store: str | None) -> PageStore:
     """
     check_store_name(store)
     if store is None:
-        text = resources.files("gem_core.data").joinpath("wiki_pages.json").read_text(encoding="utf-8")
+        text = (resources.files("gem_core") / "data" / "wiki_pages.json").read_text(encoding="utf-8")
         return GraphStore(json.loads(text), "the built-in graph")
     if _is_url(store):
         return MediaWikiStore(store)

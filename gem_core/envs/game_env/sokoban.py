@@ -25,7 +25,17 @@ class SokobanEnv(TextGame[str]):
         ValueError: sides that are no room, more boxes than fit (a third of the inner cells).
     """
 
-    state_fields = ("height", "width", "num_boxes", "fixed", "boxes", "player", "solution")
+    state_fields = (
+        "height",
+        "width",
+        "num_boxes",
+        "fixed",
+        "boxes",
+        "player",
+        "start_boxes",
+        "start_player",
+        "solution",
+    )
 
     def __init__(
         self,
@@ -45,9 +55,13 @@ class SokobanEnv(TextGame[str]):
                     + ("" if most else ": a room needs three inner cells in a line")
                 )
         self._fixed = (dim_room, num_boxes, max_turns)
-        self.height = self.width = self.num_boxes = self.player = 0
-        self.fixed = self.solution = ""
+        self.height = self.width = self.num_boxes = self.player = self.start_player = 0
+        #: ``#``, ``_`` or ``O`` (wall, floor, goal) for each cell, row by row; boxes and player are cell numbers.
+        self.fixed = ""
         self.boxes: list[int] = []
+        self.start_boxes: list[int] = []
+        #: One solution from the start, a letter of ``udlr`` a move; at most ``max_turns`` long.
+        self.solution = ""
 
     def deal(self) -> None:
         sides, boxes, turns = self._fixed
@@ -60,9 +74,9 @@ class SokobanEnv(TextGame[str]):
         self.num_boxes = boxes or drawn
         self.max_turns = turns or _TURNS_PER_BOX * self.num_boxes
         room = sokoban_rooms.draw_room(self.rng, self.height, self.width, self.num_boxes, self.max_turns)
-        self.fixed, self.boxes, self.player = room.fixed, list(room.boxes), room.player
-        #: One solution from the start, a letter of ``udlr`` a move; at most ``max_turns`` long.
-        self.solution = room.solution
+        self.fixed, self.solution = room.fixed, room.solution
+        self.start_boxes, self.start_player = list(room.boxes), room.player
+        self.boxes, self.player = list(room.boxes), room.player
 
     def rules(self) -> str:
         return (
