@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from gem_core.envs.game_env import word_lists
 from gem_core.envs.text_game import Outcome, TextGame, check_positive
 
 _MOVE = re.compile(r"([0-9]{1,9})[\s,]+([0-9]{1,9})[\s,]+([0-9]{1,9})[\s,]+([0-9]{1,9})")
@@ -22,6 +21,8 @@ _DRAWS = 40  # random places tried for a word before all are
 
 @cache
 def _vocabulary(hard: bool) -> tuple[str, ...]:
+    from gem_core.envs.game_env import word_lists  # a long list, only where this game is played
+
     return tuple(word.upper() for word in word_lists.vocabulary(hard) if len(word) in _LENGTHS)
 
 
