@@ -91,6 +91,9 @@ class ChatRenderer:
         self.tokenizer = tokenizer
         self.history = history
         self._kwargs = dict(template_kwargs or {})
+        # Observations recur ("That square is taken."), and rendering and encoding one takes longer than a game's step.
+        self._tails: dict[str, str | None] = {}
+        self._encoded: dict[str, list[int]] = {}
         #: The delta after a reply is the same at every turn, for replies without and with a reasoning block.
         self._appends_plain = self._appends(_REPLY)
         self._appends_reasoning = self._appends_plain and self._appends(f"<think>\nreason\n</think>\n\n{_REPLY}")
@@ -129,6 +132,8 @@ class ChatRenderer:
 
     def _minimal_tail(self, observation: str) -> str | None:
         """What the template puts after a reply, read off the shortest conversation."""
+        if observation in self._tails:
+            return self._tails[observation]
         text = self._render(
             [
                 {"role": "user", "content": "hello"},
@@ -137,6 +142,7 @@ class ChatRenderer:
             ]
         )
         _, found, tail = text.partition(_REPLY)
+        _remember(self._tails, observation, tail if found else None)
         return tail if found else None
 
     def _checked_tail(self, messages: Sequence[Message], observation: str) -> str | None:
@@ -172,7 +178,20 @@ class ChatRenderer:
         return text
 
     def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        if (known := self._encoded.get(text)) is not None:
+            return list(known)
+        ids = list(self.tokenizer.encode(text, add_special_tokens=False))
+        _remember(self._encoded, text, ids)
+        return list(ids)
+
+
+def _remember(memo: dict[str, Any], text: str, value: Any, most: int = 4096, longest: int = 4096) -> None:
+    """Keeps ``value``, unless the text is long; a full memo starts afresh."""
+    if len(text) > longest:
+        return
+    if len(memo) >= most:
+        memo.clear()
+    memo[text] = value
 
 
 class PlainRenderer:
