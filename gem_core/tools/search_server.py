@@ -49,7 +49,9 @@ class SearchServer:
 
     def start(self) -> SearchServer:
         """Serves from a thread of its own until :meth:`close`."""
-        self._thread = threading.Thread(target=self._http.serve_forever, name="gem-search-server", daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, args=(0.1,), name="gem-search-server", daemon=True
+        )
         self._thread.start()
         return self
 

@@ -46,7 +46,7 @@ def stub(answer: Callable[[BaseHTTPRequestHandler, bytes], None]) -> Iterator[st
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{http.server_address[1]}/retrieve"
