@@ -62,6 +62,10 @@ _SYNONYMS = [
     (re.compile(r">="), r"\\ge "),
     (re.compile(r"!="), r"\\ne "),
 ]
+_ORNAMENT = re.compile(r"\\(?:textcolor\s*\{[^{}]*\}|color\s*\{[^{}]*\}|checkmark|blacksquare|square|qed)(?![a-zA-Z])")
+_DEGREES_IN_CALL = re.compile(
+    r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\s*\^\s*\{?\d\}?)?)\s*[({]?\s*(\d+(?:\.\d+)?)\s*\\degree\s*[)}]?"
+)
 _BARE_NAME = re.compile(
     r"(?<![a-zA-Z\\])(pi|theta|alpha|beta|infinity|infty|inf|sqrt|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|ln|log)"
     r"(?=[^a-zA-Z]|$)"
@@ -81,10 +85,11 @@ def clean(text: str) -> str:
     text = text.replace(r"\$", "").replace("$", "").replace(r"\%", "%")
     text = re.sub(r"(?<!\\)\\[()\[\]]", "", text) if "\\" in text else text
     text = _SPACING_IN_NUMBER.sub("", text)
-    text = _LAYOUT.sub(_layout, text)
+    text = _LAYOUT.sub(_layout, _ORNAMENT.sub("", text))
     for pattern, replacement in _SYNONYMS:
         text = pattern.sub(replacement, text)
     text = _mark_text(text)
+    text = _DEGREES_IN_CALL.sub(r"\1(\2\\cdot\\pi/180)", text)
     text = _BARE_NAME.sub(_named, text)
     text = _close_calls(text)
     text = _FRAC_SHORT.sub(_frac, text)
@@ -184,7 +189,7 @@ def _mark_text(text: str) -> str:
         pieces.append(text[position : found.start()])
         if found.group().startswith(r"\operatorname") and re.fullmatch("[a-z]{2,7}", word):
             pieces.append("\\" + word + " ")
-        elif any(c.isalpha() for c in word) and "\\" not in word:
+        elif any(c.isalpha() for c in word) and "\\" not in word and not word[0].isdigit():
             pieces.append(TEXT_OPEN + content + TEXT_CLOSE)
         else:
             pieces.append(content)

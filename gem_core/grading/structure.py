@@ -27,7 +27,10 @@ Kind = Literal["leaf", "text", "list", "set", "tuple", "union", "interval"]
 
 _WORDS = re.compile(rf"{TEXT_OPEN}[^{TEXT_CLOSE}]*{TEXT_CLOSE}")
 _AND_OR = re.compile(rf"{TEXT_OPEN}\s*,?\s*(?:and|or)\s*,?\s*{TEXT_CLOSE}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])|;")
-_NAME = r"(?:[A-Za-z]{1,3}|\\[a-z]+)(?:_\{?\w{1,3}\}?)?'?(?:\s?\(\s?(?:[a-z]|\\[a-z]+)\s?\))?"
+_NAME = (
+    r"(?:[A-Za-z]{1,3}|\\(?!sum|prod|int|lim|log|min|max)[a-z]+)(?:_(?:\{\w{1,3}\}|\w))?'?"
+    r"(?:\s?\(\s?(?:[a-z]|\\[a-z]+)\s?\))?"
+)
 _ASSIGNMENT = re.compile(
     rf"\s*({_NAME}|{TEXT_OPEN}[^{TEXT_CLOSE}]*{TEXT_CLOSE})\s*(?:=|\\in(?![a-zA-Z])|\\approx(?![a-zA-Z]))\s*(.+)",
     re.DOTALL,
@@ -40,6 +43,7 @@ _PLAIN_WORDS = re.compile(r"[a-zA-Z][a-zA-Z' .,-]*")
 _WORD = re.compile(r"[a-zA-Z]{4,}")
 _PUNCTUATION = re.compile(r"[.,;:!?\"']+")
 _NO_SOLUTION = ("no solution", "no solutions", "no real solution", "no real solutions", "empty set", "the empty set")
+_REALS = {r"\mathbb{R}", "all real numbers", "all reals"}
 _EMPTY = {"\\emptyset", "\\{\\}", *_NO_SOLUTION}
 
 
@@ -195,6 +199,8 @@ def _parse(text: str, depth: int) -> Answer:
         return Answer("leaf", strip_marks(text))
     if numbers.parse_number(text) is not None:
         return Answer("leaf", text)
+    if strip_marks(text) in _REALS:
+        text = r"(-\infty,\infty)"
     unwrapped = _unwrap(text)
     if unwrapped != text:
         return _parse(unwrapped, depth + 1)
@@ -212,7 +218,7 @@ def _parse(text: str, depth: int) -> Answer:
             return Answer("set", "", tuple(i for n in nodes for i in n.items))
         return Answer("union", "", tuple(nodes))
     parts = [p for p in split_top(listed, ",") if p]
-    if len(parts) > 1:
+    if len(parts) > 1 and not _sentence(text):
         return _list(parts, depth)
     if (words := _text(text)) is not None:
         return words
@@ -280,6 +286,11 @@ def _flat(nodes: tuple[Answer, ...] | list[Answer]) -> list[Answer]:
     return [inner for n in nodes for inner in (n.items if n.kind == "list" else (n,))]
 
 
+def _sentence(text: str) -> bool:
+    """One run of words with commas in it, not a list of choices like ``\\text{A, B}``."""
+    return _WORDS.fullmatch(text) is not None and any(len(p) > 2 for p in strip_marks(text).split(","))
+
+
 def _text(text: str) -> Answer | None:
     """Words rather than mathematics."""
     bare = _WORDS.sub("", text).strip(" ()")
@@ -326,7 +337,7 @@ def _assignment(text: str, depth: int) -> Answer | None:
     found = _ASSIGNMENT.match(text)
     if found is None:
         return None
-    sides = re.split(r"(?<!\\)=", found[2])
+    sides = split_top(found[2], "=")
     node = _parse(sides[-1].strip(), depth + 1)
     if node.kind in ("tuple", "set", "union", "list", "interval") or node.name:
         return node
