@@ -132,7 +132,7 @@ def _play_back(
                 if 0 <= away <= spare and free[box + 2 * s] and where ^ (1 << box) ^ (1 << (box + s)) not in seen:
                     options.append((i, s))
                     # Boxes still at home first, and mostly what is near: long walks use up the moves.
-                    weights.append((4.0 if is_goal[box] else 1.0) / (1 + away))
+                    weights.append((16.0 if is_goal[box] else 1.0) / (1 + away))
         if not options:
             break
         i, s = rng.choices(options, weights)[0]

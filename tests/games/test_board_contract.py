@@ -1,0 +1,196 @@
+"""What every board game and the WikiGame promise, id by id."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import gem_core as gem
+from gem_core.envs.game_env.oracles import oracle_action
+
+IDS = [
+    *(
+        f"game:{name}-v0-{v}"
+        for name in ("Sudoku", "Sokoban", "Crosswords", "WordSearch")
+        for v in ("easy", "hard", "random")
+    ),
+    "game:WikiGame-v0-easy",
+    "game:WikiGame-v0-hard",
+]
+ODD_ACTIONS = [
+    "",
+    "x",
+    "\\boxed{",
+    "\\boxed{}",
+    "\\boxed{   }",
+    "\\boxed{{1 1 1}}",
+    "\\boxed{1 1 1 1 1 1}",
+    "\\boxed{-1 -1 -1}",
+    "\\boxed{999999999 999999999 999999999}",
+    "\\boxed{" + "9" * 5000 + " 1 1}",
+    "\\boxed{٣ ٣ ٣}",  # Arabic-Indic digits
+    "\\boxed{UP\u0130}",
+    "\\boxed{ﬁsh 🐟 \ud800 \x00}",
+    "a" * 1_000_000,
+    "\\boxed{" * 140_000,
+    "\\boxed{" + "1 " * 500_000 + "}",
+]
+
+
+def transcript(env_id: str, seed: int, turns: int = 6) -> str:
+    env = gem.make(env_id)
+    lines = [repr(env.reset(seed=seed))]
+    for _ in range(turns):
+        step = env.step(env.sample_random_action())
+        lines.append(repr(step))
+        if step[2] or step[3]:
+            break
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_perfect_game_sums_to_one(env_id: str) -> None:
+    env = gem.make(env_id)
+    for seed in range(5):
+        env.reset(seed=seed)
+        total, done = 0.0, False
+        while not done:
+            action = oracle_action(env)
+            assert action is not None
+            _, reward, done, truncated, info = env.step(action)
+            assert info["action_is_valid"]
+            assert not truncated
+            total += reward
+        assert total == pytest.approx(1.0)
+        assert info["success"]
+        assert "suffix" not in info
+        with pytest.raises(RuntimeError, match="reset"):
+            env.step(action)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_random_actions_are_well_formed_and_the_turn_limit_truncates(env_id: str) -> None:
+    env = gem.make(env_id)
+    for seed in range(3):
+        env.reset(seed=seed)
+        for turn in range(1, env.max_turns + 1):  # type: ignore[attr-defined]
+            text, reward, terminated, truncated, info = env.step(env.sample_random_action())
+            assert reward >= 0.0
+            assert text
+            assert info["turn"] == turn
+            if terminated or truncated:
+                break
+            assert info["suffix"]
+        assert terminated != truncated
+        if truncated:
+            assert turn == env.max_turns  # type: ignore[attr-defined]
+            assert "last" in text
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_state_goes_through_json_in_the_middle_of_a_game(env_id: str) -> None:
+    env = gem.make(env_id)
+    env.reset(seed=11)
+    for _ in range(3):
+        env.step(env.sample_random_action())
+    state = json.loads(json.dumps(env.get_state()))
+    other = gem.make(env_id)
+    other.set_state(state)
+    for _ in range(4):
+        action = env.sample_random_action()
+        assert other.sample_random_action() == action
+        mine = env.step(action)
+        assert other.step(action) == mine
+        if mine[2] or mine[3]:
+            break
+    assert other.reset() == env.reset()  # the generators too
+    assert other.get_state() == env.get_state()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("action", ODD_ACTIONS, ids=range(len(ODD_ACTIONS)))
+def test_odd_actions_get_an_answer(env_id: str, action: str) -> None:
+    env = gem.make(env_id)
+    env.reset(seed=0)
+    text, reward, terminated, truncated, info = env.step(action)
+    assert isinstance(text, str)
+    assert len(text) < 1000
+    assert (reward, terminated, truncated) in [(-0.1, True, False), (0.0, False, False)]
+    assert not info["action_is_valid"]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_last_well_formed_box_counts(env_id: str) -> None:
+    env = gem.make(env_id)
+    env.reset(seed=0)
+    action = oracle_action(env)
+    env.spawn(same_state=True).step("\\boxed{}")
+    _, _, terminated, _, info = env.step(f"not \\boxed{{0}} but {action}, and \\boxed{{}} is nothing")
+    assert info["action_is_valid"]
+    assert not terminated or info["success"]
+
+
+def test_a_seed_gives_the_same_game_in_threads_and_in_processes_with_another_hash_seed() -> None:
+    here = {env_id: transcript(env_id, 5) for env_id in IDS}
+    with ThreadPoolExecutor(4) as pool:
+        assert dict(zip(IDS, pool.map(transcript, IDS, [5] * len(IDS)), strict=True)) == here
+    code = (
+        "import sys, json; sys.path.insert(0, sys.argv[1]); import test_board_contract as t; "
+        "print(json.dumps({i: t.transcript(i, 5) for i in t.IDS}))"
+    )
+    for hash_seed in ("1", "4242"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, os.path.dirname(__file__)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(done.stdout) == here
+
+
+def test_seeds_differ_and_resets_without_a_seed_go_on() -> None:
+    for env_id in IDS:
+        env = gem.make(env_id)
+        games = {repr(env.reset(seed=seed)) for seed in range(20)}
+        assert len(games) > 15, env_id
+        first, second = env.reset(), env.reset()
+        assert first != second, env_id
+
+
+def test_random_variants_draw_every_parameter() -> None:
+    seen: dict[str, set[tuple[object, ...]]] = {}
+    for name, fields in {
+        "Sudoku": ("scale", "clues", "max_turns"),
+        "Sokoban": ("height", "width", "num_boxes", "max_turns"),
+        "Crosswords": ("hardcore", "num_words"),
+        "WordSearch": ("hardcore", "max_turns"),
+    }.items():
+        env = gem.make(f"game:{name}-v0-random")
+        for seed in range(60):
+            env.reset(seed=seed)
+            seen.setdefault(name, set()).add(tuple(getattr(env, field) for field in fields))
+    assert seen["Sudoku"] == {(4, 10, 15), (9, 50, 50)}
+    assert seen["Sokoban"] == {(6, 6, 2, 20), (8, 8, 5, 50)}
+    assert seen["Crosswords"] == {(hard, n) for hard in (False, True) for n in (2, 3, 4)}
+    assert seen["WordSearch"] == {(hard, 4 * n) for hard in (False, True) for n in (3, 4, 5, 6, 7)}
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    random.seed(1)
+    before = random.getstate()
+    for env_id in IDS:
+        transcript(env_id, 3)
+    assert random.getstate() == before
+
+
+def test_oracles_name_a_game_that_they_do_not_play() -> None:
+    env = gem.make("game:GuessTheNumber-v0")
+    with pytest.raises(ValueError, match="GuessTheNumberEnv"):
+        oracle_action(env)
