@@ -12,7 +12,8 @@ from gem_core.envs.text_game import Outcome, TextGame, check_positive
 
 _MOVE = re.compile(r"([0-9]{1,9})[\s,]+([0-9]{1,9})[\s,]+([A-Za-z])")
 _WORD_COUNTS = (2, 3, 4)  # of the -random id
-_DRAWS = 60  # words tried for one place before a word is set apart, without a crossing
+_DRAWS = 60  # words tried for one place before the layout starts over
+_STARTS = 12
 _SHORTEST = 3
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -58,7 +59,8 @@ def lay_out(rng: random.Random, words: tuple[str, ...], count: int, max_cells: i
     """Draws ``count`` of ``words`` and crosses them as a crossword does.
 
     Every word after the first crosses an earlier one, and letters touch only inside words. A word that crosses
-    nothing is drawn again; failing that for long, one is set below the rest.
+    nothing is drawn again; where that leads nowhere the layout starts over, and after several such starts the words
+    that cross nothing are set below the rest.
 
     Args:
         rng: The generator.
@@ -69,6 +71,23 @@ def lay_out(rng: random.Random, words: tuple[str, ...], count: int, max_cells: i
     Returns:
         Placements in reading order, the smallest row and column 0.
     """
+    laid = None
+    for start in range(_STARTS):
+        laid = _lay_once(rng, words, count, max_cells, set_apart=start == _STARTS - 1)
+        if laid is not None:
+            break
+    assert laid is not None  # the last start always ends
+    top, left = _corner(laid)
+    placements = []
+    for word, cell, step in laid:
+        row, col = _cell(cell)
+        placements.append(Placement(row - top, col - left, step != 1, word))
+    return sorted(placements)
+
+
+def _lay_once(
+    rng: random.Random, words: tuple[str, ...], count: int, max_cells: int | None, set_apart: bool
+) -> list[_Laid] | None:
     draw = rng.random
     laid: list[_Laid] = []
     grid: _Cells = {}
@@ -90,21 +109,18 @@ def lay_out(rng: random.Random, words: tuple[str, ...], count: int, max_cells: i
             if choice:
                 break
         if choice is None:
+            if not set_apart:
+                return None
             shortest = min((w for w in words if w not in used), key=lambda w: (len(w), w))
-            last_row = max((_cell(start + step * (len(word) - 1))[0] for word, start, step in laid), default=-2)
+            last_row = max((_cell(cell + step * (len(word) - 1))[0] for word, cell, step in laid), default=-2)
             choice = (shortest, (last_row + 2) * _STRIDE + _corner(laid)[1], 1)
-        word, start, step = choice
+        word, cell, step = choice
         laid.append(choice)
         used.add(word)
         for letter in word:
-            grid[start] = letter
-            start += step
-    top, left = _corner(laid)
-    placements = []
-    for word, start, step in laid:
-        row, col = _cell(start)
-        placements.append(Placement(row - top, col - left, step != 1, word))
-    return sorted(placements)
+            grid[cell] = letter
+            cell += step
+    return laid
 
 
 def _cell(key: int) -> tuple[int, int]:
