@@ -19,7 +19,7 @@ from gem_core.grading.math import grade_math
 from gem_core.grading.workers import JobFailed, WorkerPool
 
 HANG = "(lambda: [None for _ in iter(int, 1)])()"
-SLACK_S = 1.0  # two busy cores
+SLACK_S = 2.0  # for a machine that is busy with other tests
 
 
 @pytest.fixture(scope="module")
