@@ -3,10 +3,10 @@
     python benchmarks/games.py --gem-python PATH/TO/python [--ids 'game:Su*'] [--json out.json]
 
 Both sides run in processes of their own and take turns, game by game and round by round, so that a slow spell of the
-machine hits both; medians over the rounds are printed. Times are CPU seconds of the worker (all of this is one thread of
-computing), so that other work on the machine does not count. GEM draws words from NLTK's ``words`` corpus. Where that corpus
-is not installed, a stand-in with as many entries (850 basic words and 236,736 in all) is written to a temporary folder,
-since the cost that matters is that of reading it.
+machine hits both; medians over the rounds are printed. Times are CPU seconds of the worker (all of this is one thread
+of computing), so that other work on the machine does not count. GEM draws words from NLTK's ``words`` corpus. Where
+that corpus is not installed, a stand-in with as many entries (850 basic words and 236,736 in all) is written to a
+temporary folder, since the cost that matters is that of reading it.
 """
 
 from __future__ import annotations
