@@ -20,7 +20,8 @@ _DRAWS = 40  # random places tried for a word before all are
 
 
 @cache
-def _vocabulary(hard: bool) -> tuple[str, ...]:
+def vocabulary(hard: bool) -> tuple[str, ...]:
+    """The words that can be hidden, in capitals: those of 3 to 12 letters."""
     from gem_core.envs.game_env import word_lists  # a long list, only where this game is played
 
     return tuple(word.upper() for word in word_lists.vocabulary(hard) if len(word) in _LENGTHS)
@@ -160,7 +161,7 @@ class WordSearchEnv(TextGame[tuple[int, int, int, int]]):
         self.hardcore = self.rng.random() < 0.5 if hard is None else bool(hard)
         count = count or self.rng.choice(_WORD_COUNTS)
         self.max_turns = turns or _TURNS_PER_WORD * count
-        self.words = self.rng.sample(_vocabulary(self.hardcore), count)
+        self.words = self.rng.sample(vocabulary(self.hardcore), count)
         self.side, self.letters, self.places = hide_words(self.rng, self.words)
         self.found, self.marked, self.guesses = [], [], []
 
