@@ -19,10 +19,10 @@ def expert(env_id: str) -> Expert:
     Raises:
         ValueError: there is none; the message names the games that have one.
     """
-    name = _name(env_id)
-    if name not in _EXPERTS:
-        raise ValueError(f"no expert plays {env_id!r}; there are experts for {', '.join(sorted(_EXPERTS))}")
-    return _EXPERTS[name]
+    name, experts = _name(env_id), _experts()
+    if name not in experts:
+        raise ValueError(f"no expert plays {env_id!r}; there are experts for {', '.join(sorted(experts))}")
+    return experts[name]
 
 
 def demonstrator(env_id: str) -> Expert | None:
@@ -31,7 +31,13 @@ def demonstrator(env_id: str) -> Expert | None:
     The expert itself where a game has no such player; None where it has neither.
     """
     name = _name(env_id)
-    return _DEMONSTRATORS.get(name) or _EXPERTS.get(name)
+    return _DEMONSTRATORS.get(name) or _experts().get(name)
+
+
+def _experts() -> dict[str, Expert]:
+    from gem_core.envs.game_env import board_experts  # these games load only where an expert is asked for
+
+    return {**_EXPERTS, **board_experts.EXPERTS}
 
 
 def _name(env_id: str) -> str:
