@@ -32,7 +32,8 @@ def test_every_word_stands_where_it_was_hidden(hard: bool, count: int) -> None:
             assert down in (0, 1)
             assert read(env.letters, env.side, row, col, down, len(word)) == word
         if count == 5:
-            assert env.side == round(1.5 * max(map(len, env.words)))
+            least = round(1.5 * max(map(len, env.words)))
+            assert env.side in (least, least + 1)
 
 
 def test_places_are_varied_and_words_cross() -> None:
