@@ -25,9 +25,17 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no type inf
     All ``rollout.n`` sessions of a row share the seed, so they start from the same state: verl's group.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # verl picks a token builder of its own by model type, which asks for that family's special tokens; contexts are
+        # written by gem_core.chat here, for any template.
+        super().__init__(*args, **{**kwargs, "hf_model_type": None})
+
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[GemAgentLoopOutput]:
         settings = GemSettings.from_config(self.data_config)
         episode_id = f"{row.get('uid') or uuid.uuid4().hex}-{row.get('session_id', 0)}"
+        # verl's uid is random; this id is unique too, and the same in every run (with rollout.full_determinism it is
+        # the engine's own request id, from which the CPU server derives its random numbers).
+        request_id = "-".join(str(row.get(k, 0)) for k in ("data_source", "global_steps", "index", "session_id"))
         env_id, kwargs, seed = self._task(settings, row)
         env = settings.make_env(env_id, kwargs, self.tokenizer)
         config = self.rollout_config
@@ -56,7 +64,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no type inf
             # One request id for the whole episode keeps it on one server, whose prefix cache holds the earlier turns.
             images = {"image_data": list(prompt.images)} if prompt.images else {}
             output = await self.server_manager.generate(
-                episode_id, prompt_ids=prompt.token_ids, sampling_params=params, **images
+                request_id, prompt_ids=prompt.token_ids, sampling_params=params, **images
             )
             versions.see(output.extra_fields)
             reason = output.stop_reason or ""

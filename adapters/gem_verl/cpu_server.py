@@ -1,4 +1,4 @@
-"""The rollout server of :mod:`gem_verl.cpu`: transformers' ``generate`` behind verl's server interface."""
+"""The rollout server of :mod:`gem_verl.cpu`: :class:`gem_core.policies.TransformersPolicy` behind verl's interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-Request = tuple[list[int], dict[str, Any], "asyncio.Future[TokenOutput]"]
+from gem_core.policies import Sampling, TransformersPolicy
+from gem_core.session import Prompt
+
+Request = tuple[Prompt, Sampling, "asyncio.Future[TokenOutput]"]
 
 
 @ray.remote(num_cpus=0)
@@ -21,11 +24,9 @@ class CPUServer:
         import transformers
 
         torch.set_num_threads(1)
-        torch.manual_seed(seed)
         self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-        self.model.eval()
-        self.eos = self.model.config.eos_token_id
-        self.pad = self.model.config.pad_token_id or 0
+        self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path)
+        self.seed = seed
         self.global_steps = 0
         self.waiting: list[Request] = []
         self.runner: asyncio.Task[None] | None = None
@@ -42,7 +43,17 @@ class CPUServer:
         if image_data or video_data:
             raise ValueError("the CPU rollout server takes text only")
         future: asyncio.Future[TokenOutput] = asyncio.get_running_loop().create_future()
-        self.waiting.append((list(prompt_ids), dict(sampling_params), future))
+        limit = sampling_params.get("max_tokens") or sampling_params.get("max_new_tokens")
+        prompt = Prompt(list(prompt_ids), [], limit, episode_id=request_id, turn=0)
+        temperature = float(sampling_params.get("temperature", 1.0))
+        top_k = int(sampling_params.get("top_k", 0) or 0)
+        sampling = Sampling(
+            temperature=temperature or 1.0,
+            top_p=float(sampling_params.get("top_p", 1.0)),
+            top_k=max(0, top_k),
+            greedy=temperature == 0.0,
+        )
+        self.waiting.append((prompt, sampling, future))
         if self.runner is None or self.runner.done():
             self.runner = asyncio.create_task(self._run())
         return await future
@@ -50,51 +61,32 @@ class CPUServer:
     async def _run(self) -> None:
         await asyncio.sleep(0.005)  # let the requests of one wave gather
         while self.waiting:
-            batch, self.waiting = self.waiting, []
+            sampling = self.waiting[0][1]
+            batch = [r for r in self.waiting if r[1] == sampling]
+            self.waiting = [r for r in self.waiting if r[1] != sampling]
             try:
-                outputs = await asyncio.to_thread(self._generate, batch)
+                outputs = await asyncio.to_thread(self._generate, [p for p, _, _ in batch], sampling)
             except Exception as e:  # each waiter gets the error; the server goes on
-                for _, _, future in batch:
-                    future.set_exception(e)
-                continue
+                outputs = [e] * len(batch)
             for (_, _, future), output in zip(batch, outputs, strict=True):
-                if not future.cancelled():
+                if future.cancelled():
+                    continue
+                if isinstance(output, Exception):
+                    future.set_exception(output)
+                else:
                     future.set_result(output)
 
-    @torch.no_grad()
-    def _generate(self, batch: list[Request]) -> list[TokenOutput]:
-        width = max(len(ids) for ids, _, _ in batch)
-        ids = torch.tensor([[self.pad] * (width - len(p)) + p for p, _, _ in batch])
-        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p, _, _ in batch])
-        limits = [int(s.get("max_tokens") or s.get("max_new_tokens") or 16) for _, s, _ in batch]
-        temperature = float(batch[0][1].get("temperature", 1.0))
-        sampling = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}
-        out = self.model.generate(
-            ids,
-            attention_mask=mask,
-            max_new_tokens=max(limits),
-            top_k=0,
-            top_p=1.0,
-            return_dict_in_generate=True,
-            output_scores=True,
-            pad_token_id=self.pad,
-            eos_token_id=self.eos,
-            **sampling,
-        )
-        sampled = out.sequences[:, width:]
-        logprobs = torch.stack(out.scores, 1).float().log_softmax(-1).gather(-1, sampled[..., None])[..., 0]
-        results = []
-        for row, row_logprobs, limit in zip(sampled.tolist(), logprobs.tolist(), limits, strict=True):
-            n = min(row.index(self.eos) + 1 if self.eos in row else len(row), limit)
-            results.append(
-                TokenOutput(
-                    token_ids=row[:n],
-                    log_probs=row_logprobs[:n],
-                    stop_reason="completed",
-                    extra_fields={"global_steps": self.global_steps},
-                )
+    def _generate(self, prompts: list[Prompt], sampling: Sampling) -> list[TokenOutput | Exception]:
+        policy = TransformersPolicy(self.model, self.tokenizer, sampling=sampling, seed=self.seed, keep_cache=False)
+        return [
+            TokenOutput(
+                token_ids=list(g.token_ids),
+                log_probs=list(g.logprobs or ()),
+                stop_reason="completed",
+                extra_fields={"global_steps": self.global_steps},
             )
-        return results
+            for g in policy.generate(prompts)
+        ]
 
     async def update_weights(self, state: dict[str, torch.Tensor], global_steps: int | None) -> None:
         missing, unexpected = self.model.load_state_dict(state, strict=False)
