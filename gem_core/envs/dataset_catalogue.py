@@ -29,7 +29,7 @@ def _spec(env_id: str, dataset: str, split: str | None, question: str, summary: 
         max_turns=1,
         reward_range=(-0.1 if is_code else 0.0, 1.0),
         extra="vision" if entry_point == _VISUAL else "code" if is_code else "math",
-        cost="cheap" if entry_point == _QA else "computes",
+        cost="cheap" if entry_point == _QA else "waits",
         summary=summary,
     )
 

@@ -6,12 +6,15 @@ A dataset is loaded once per process and shared by all environments that name it
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
+
+logger = logging.getLogger(__name__)
 
 #: Seconds that a hub which does not answer may cost.
 HUB_TIMEOUT_S = 5.0
@@ -165,21 +168,30 @@ def _load_folder(path: Path) -> Any:
 
 def _load_from_hub(name: str) -> Any:
     datasets = _datasets()
-    if not datasets.config.HF_HUB_OFFLINE:
-        problem = _ask_hub(name)
-        if problem is not None and not _in_hub_cache(datasets, name):
-            raise DatasetUnavailableError(
-                f"dataset {name!r} cannot be fetched: {problem}. Give dataset_name= a local .jsonl or .parquet file or "
-                "a folder written by datasets' save_to_disk, dataset= rows in memory, or dataset_name='sample' for "
-                "the small sample that ships with gem_core"
-            )
-    try:
+    problem = "the hub is switched off (HF_HUB_OFFLINE)" if datasets.config.HF_HUB_OFFLINE else _ask_hub(name)
+    if problem is None:
         return datasets.load_dataset(name)
-    except ConnectionError as e:
+    cached = _from_hub_cache(name)
+    if cached is None:
         raise DatasetUnavailableError(
-            f"dataset {name!r} is not in the local cache and the hub is out of reach ({e}). Give dataset_name= a local "
-            "file or folder, or dataset_name='sample'"
-        ) from e
+            f"dataset {name!r} cannot be fetched: {problem}. Give dataset_name= a local .jsonl or .parquet file or a "
+            "folder written by datasets' save_to_disk, dataset= rows in memory, or dataset_name='sample' for the small "
+            "sample that ships with gem_core"
+        )
+    logger.warning("dataset %r is taken from the local cache: %s", name, problem)
+    return cached
+
+
+def _from_hub_cache(name: str) -> Any:
+    """What an earlier process fetched, without asking the hub again (``load_dataset`` would retry at length)."""
+    from datasets.packaged_modules.cache.cache import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        Cache,
+    )
+
+    try:
+        return Cache(dataset_name=name.split("/")[-1], repo_id=name, version="auto", hash="auto").as_dataset()
+    except (ValueError, OSError):  # not there
+        return None
 
 
 def _ask_hub(name: str) -> str | None:
@@ -209,10 +221,6 @@ def _ask_hub(name: str) -> str | None:
     thread.start()
     thread.join(HUB_TIMEOUT_S)
     return answer[0]
-
-
-def _in_hub_cache(datasets: Any, name: str) -> bool:
-    return (Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")).is_dir()
 
 
 def _datasets() -> Any:

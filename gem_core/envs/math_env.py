@@ -17,7 +17,7 @@ class MathEnv(DatasetEnv):
     """
 
     sample = "math"
-    cost = "computes"
+    cost = "waits"  # for a worker process; threads share one pool of them
 
     def __init__(
         self,

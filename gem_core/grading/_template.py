@@ -68,8 +68,8 @@ def answer(handler: Callable[[Any], Any], payload: bytes) -> bytes:
     try:
         reply = {"result": handler(pickle.loads(payload))}
         return json.dumps(reply).encode()
-    except (MemoryError, RecursionError) as e:
-        reply = {"failed": "memory_limit", "message": type(e).__name__}
+    except MemoryError:
+        reply = {"failed": "memory_limit", "message": "MemoryError"}
     except BaseException as e:  # SystemExit included: the job is untrusted, the worker goes on
         try:
             reply = {"failed": "error", "message": f"{type(e).__name__}: {e}"[:500]}

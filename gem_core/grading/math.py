@@ -7,7 +7,7 @@ any thread or process, with no signal in the caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import NoReturn
@@ -91,7 +91,7 @@ def gold_answers(gold: object) -> list[str]:
     Raises:
         ValueError: none, an empty one, or of a type that is no answer.
     """
-    values = list(gold) if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
+    values = list(gold) if isinstance(gold, Iterable) and not isinstance(gold, (str, bytes, Mapping)) else [gold]
     if not values:
         raise ValueError("the reference answer is an empty list")
     out = []

@@ -11,7 +11,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -81,7 +81,7 @@ def gold_strings(gold: object) -> list[str]:
     Raises:
         ValueError: no reference, or one that is neither a string nor a number.
     """
-    values = list(gold) if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
+    values = list(gold) if isinstance(gold, Iterable) and not isinstance(gold, (str, bytes, Mapping)) else [gold]
     if not values:
         raise ValueError("the reference answer is an empty list")
     for value in values:

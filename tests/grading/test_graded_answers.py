@@ -48,7 +48,7 @@ def test_check_correct_as_in_gem() -> None:
     assert MathEnv.check_correct("so 3", "3") is False
 
 
-@pytest.mark.parametrize("gold", [None, [], "", " ", {"a": 1}.items, True])
+@pytest.mark.parametrize("gold", [None, [], "", " ", {"a": 1}, b"1", True, object()])
 def test_a_reference_that_is_none_is_refused(gold: Any) -> None:
     with pytest.raises(ValueError, match="reference answer"):
         gold_answers(gold)
