@@ -1,0 +1,1 @@
+"""Environments of other libraries as gem_core environments: ``textarena:``, ``verifiers:``, ``openenv:``."""
