@@ -1,0 +1,180 @@
+// The episode browser: filters, a list by pages, and one episode (or two side by side) next to it.
+
+const PAGE = 50;
+const outcome = (e) => (e.success === null ? 'none' : e.success ? 'yes' : 'no');
+const OUTCOMES = { yes: ['✓', 'solved'], no: ['✕', 'not solved'], none: ['·', 'not judged'] };
+
+function badge(e) {
+  const [sign, name] = OUTCOMES[outcome(e)];
+  return h('span', { class: `badge ${outcome(e)}`, role: 'img', 'aria-label': name, title: name }, sign);
+}
+
+const SORTS = {
+  recorded: ['as recorded', null],
+  low: ['lowest return', (a, b) => (a.return ?? Infinity) - (b.return ?? Infinity)],
+  high: ['highest return', (a, b) => (b.return ?? -Infinity) - (a.return ?? -Infinity)],
+  long: ['most turns', (a, b) => b.turns.length - a.turns.length],
+};
+
+function searchText(e) {
+  e.words ??= [e.id, e.error ?? '', e.final ?? '', ...e.turns.flatMap((t) => [t.obs ?? '', t.act ?? ''])].join('\n').toLowerCase();
+  return e.words;
+}
+
+/** Prepares the search between two frames, so that its first use is as quick as the later ones. */
+function prepareSearch(episodes, from = 0) {
+  const start = performance.now();
+  let i = from;
+  while (i < episodes.length && performance.now() - start < 8) searchText(episodes[i++]);
+  if (i < episodes.length) setTimeout(() => prepareSearch(episodes, i), 0);
+}
+
+function episodesView(data, navigate) {
+  const all = data.episodes;
+  const filter = { text: '', run: '', split: '', env: '', outcome: '', stop: '', from: null, to: null, sort: 'recorded' };
+  let found = all;
+  let page = 0;
+  let current = null;
+  let pinned = null;
+  const list = h('ul', { class: 'list', role: 'listbox', tabindex: 0, 'aria-label': 'Episodes' });
+  const count = h('p', { class: 'count', role: 'status' });
+  const pages = h('div', { class: 'pages' });
+  const detail = h('div', { class: 'detail' });
+
+  // -- filters ---------------------------------------------------------------------------------------------
+
+  function apply() {
+    const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
+    found = all.filter((e) => (filter.run === '' || e.run === Number(filter.run)) && (filter.split === '' || e.split === filter.split)
+      && (filter.env === '' || e.env === filter.env) && (filter.outcome === '' || outcome(e) === filter.outcome)
+      && (filter.stop === '' || e.stop === filter.stop) && (filter.from === null || e.step >= filter.from)
+      && (filter.to === null || e.step <= filter.to) && words.every((w) => searchText(e).includes(w)));
+    const order = SORTS[filter.sort][1];
+    if (order) found = [...found].sort(order);
+    page = 0;
+    drawList();
+  }
+
+  const set = (name) => (value) => { filter[name] = value; apply(); };
+  const choices = (values, any, label = (v) => v) => [['', any], ...[...new Set(values)].sort().map((v) => [String(v), visible(String(label(v)))])];
+  const step = (label, name) => {
+    const box = h('input', { type: 'number', min: 0, oninput: () => set(name)(box.value === '' ? null : Number(box.value)) });
+    return h('label', { class: 'field' }, h('span', {}, label), box);
+  };
+  const search = h('input', { type: 'search', id: 'search', placeholder: 'Search texts', 'aria-label': 'Search texts', oninput: () => set('text')(search.value) });
+  const fields = h('details', { class: 'filters', open: window.innerWidth > 760 }, h('summary', {}, 'Filters'), h('div', { class: 'tools' },
+    data.runs.length > 1 && select('Run', [['', 'all'], ...data.runs.map((r, i) => [String(i), r.name])], '', set('run')),
+    select('Split', choices(all.map((e) => e.split), 'all', splitName), '', set('split')),
+    select('Environment', choices(all.map((e) => e.env), 'all'), '', set('env')),
+    select('Outcome', [['', 'all'], ...Object.entries(OUTCOMES).map(([k, [, name]]) => [k, name])], '', set('outcome')),
+    select('Stopped by', choices(all.map((e) => e.stop), 'all'), '', set('stop')),
+    step('From step', 'from'), step('To step', 'to'),
+    select('Sort', Object.entries(SORTS).map(([k, [name]]) => [k, name]), 'recorded', set('sort')),
+    h('button', { onclick: () => {
+      Object.assign(filter, { text: '', run: '', split: '', env: '', outcome: '', stop: '', from: null, to: null, sort: 'recorded' });
+      for (const box of view.querySelectorAll('.side input')) box.value = '';
+      for (const box of view.querySelectorAll('.side select')) box.selectedIndex = 0;
+      apply();
+    } }, 'Reset')));
+
+  // -- list ------------------------------------------------------------------------------------------------
+
+  function drawList() {
+    const last = Math.max(0, Math.ceil(found.length / PAGE) - 1);
+    page = Math.min(Math.max(page, 0), last);
+    count.textContent = found.length === all.length ? plural(all.length, 'episode') : `${found.length.toLocaleString('en')} of ${plural(all.length, 'episode')}`;
+    list.replaceChildren(...found.slice(page * PAGE, (page + 1) * PAGE).map(row));
+    if (found.length === 0) list.append(h('li', { class: 'empty', role: 'presentation' }, all.length ? 'No episode matches.' : 'No episodes are recorded yet.'));
+    const turn = (by, label, sign) => h('button', { 'aria-label': label, disabled: page + by < 0 || page + by > last, onclick: () => { page += by; drawList(); list.scrollTop = 0; } }, sign);
+    pages.replaceChildren(turn(-1, 'Previous page', '‹'), `Page ${page + 1} of ${last + 1}`, turn(1, 'Next page', '›'));
+    pages.hidden = last === 0;
+    mark();
+  }
+
+  function row(e) {
+    return h('li', { role: 'option', id: `episode-${e.index}`, 'data-index': e.index, 'aria-selected': 'false' },
+      badge(e),
+      h('span', { class: 'name' }, visible(e.env)),
+      h('span', { class: 'value' }, signed(e.return)),
+      h('small', {}, data.groups.length > 1 && h('i', { class: `swatch ${color(data.runs[e.run].group)}` }),
+        [`step ${num(e.step)}`, splitName(e.split), plural(e.turns.length, 'turn'), visible(e.stop)].join(' · ')));
+  }
+
+  function mark() {
+    for (const item of list.children) item.setAttribute('aria-selected', String(Number(item.dataset.index) === current?.index));
+    const id = current && `episode-${current.index}`;
+    if (id && $(id)) list.setAttribute('aria-activedescendant', id);
+    else list.removeAttribute('aria-activedescendant');
+    if (id) $(id)?.scrollIntoView({ block: 'nearest' });
+  }
+
+  list.addEventListener('click', (event) => {
+    const item = event.target.closest('[data-index]');
+    if (item) navigate(`episodes/${item.dataset.index}`);
+  });
+  list.addEventListener('keydown', (event) => {
+    const move = { ArrowDown: 1, ArrowUp: -1, PageDown: PAGE, PageUp: -PAGE, Home: -Infinity, End: Infinity }[event.key];
+    if (move === undefined) return;
+    event.preventDefault();
+    go(move);
+  });
+
+  /** Moves through what the filters found; starts at the page that is shown. */
+  function go(by) {
+    if (found.length === 0) return;
+    const at = current ? found.indexOf(current) : -1;
+    const next = at < 0 ? page * PAGE : Math.min(Math.max(at + by, 0), found.length - 1);
+    open(found[next].index);
+    navigate(`episodes/${found[next].index}`, true);
+    say(`Episode ${next + 1} of ${found.length}, ${OUTCOMES[outcome(current)][1]}, return ${num(current.return)}`);
+  }
+
+  function open(index) {
+    current = all[index] ?? null;
+    const at = found.indexOf(current);
+    if (at >= 0 && Math.floor(at / PAGE) !== page) {
+      page = Math.floor(at / PAGE);
+      drawList();
+    }
+    mark();
+    drawDetail();
+  }
+
+  // -- episode ---------------------------------------------------------------------------------------------
+
+  function drawDetail() {
+    view.classList.toggle('opened', current !== null);
+    hideTip();
+    if (current === null) {
+      detail.replaceChildren(h('p', { class: 'empty' }, 'Choose an episode: click, or press j and k. / searches, p pins one for comparison.'));
+      return;
+    }
+    const bar = h('div', { class: 'bar' },
+      h('button', { class: 'back', onclick: () => navigate('episodes') }, '‹ List'),
+      h('button', { onclick: () => go(-1), title: 'k' }, 'Previous'), h('button', { onclick: () => go(1), title: 'j' }, 'Next'),
+      h('button', { 'aria-pressed': String(pinned === current), onclick: pin, title: 'p' }, pinned === current ? 'Unpin' : 'Pin to compare'),
+      pinned && pinned !== current && h('button', { onclick: () => { pinned = null; drawDetail(); } }, 'End comparison'));
+    const twins = all.filter((e) => e !== current && known(e.seed) && e.seed === current.seed && e.env === current.env).slice(0, 12);
+    const same = twins.length > 0 && h('p', { class: 'twins' }, 'Same start: ', twins.map((e) =>
+      h('button', { class: 'link', onclick: () => { pinned = current; navigate(`episodes/${e.index}`); } },
+        badge(e), `${data.groups.length > 1 ? `${data.groups[data.runs[e.run].group].label}, ` : ''}step ${num(e.step)}`)));
+    const pair = pinned && pinned !== current;
+    detail.replaceChildren(bar, same || '', h('div', { class: pair ? 'pair' : '' },
+      pair && episodePage(pinned, data, 'Pinned'), episodePage(current, data, pair ? 'Selected' : null)));
+    detail.scrollTop = 0;
+  }
+
+  function pin() {
+    if (!current) return;
+    pinned = pinned === current ? null : current;
+    drawDetail();
+  }
+
+  const side = h('div', { class: 'side' }, search, fields, count, list, pages);
+  const view = h('div', { class: 'episodes' }, side, detail);
+  drawList();
+  drawDetail();
+  prepareSearch(all);
+  const keys = { j: () => go(1), k: () => go(-1), p: pin, '/': () => { if (view.classList.contains('opened') && window.innerWidth <= 760) navigate('episodes'); search.focus(); }, Escape: () => navigate('episodes') };
+  return { view, open, keys };
+}
