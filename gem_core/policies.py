@@ -208,9 +208,7 @@ class TransformersPolicy:
 
     def _room(self, prompt: Prompt) -> int:
         if not prompt.token_ids:
-            raise ValueError(
-                f"the prompt of episode {prompt.episode_id!r} has no token ids: give its session a renderer"
-            )
+            raise ValueError(f"episode {prompt.episode_id!r}: a prompt without token ids; give the session a renderer")
         room = self.max_new_tokens
         if prompt.max_new_tokens is not None:
             room = min(room, prompt.max_new_tokens)

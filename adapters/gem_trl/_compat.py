@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 #: The oldest version that the tests were run with, and the first that is not supported.
 OLDEST, FIRST_UNSUPPORTED = "1.0.0", "2.0.0"
@@ -20,6 +22,15 @@ def check_version() -> None:
             "pip install 'gem-adapters[trl]'",
             name="trl",
         )
+
+
+def logps_result(logps: Any, entropies: Any) -> tuple[Any, ...]:
+    """What ``GRPOTrainer._get_per_token_logps_and_entropies`` returns in the installed version."""
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    # Newer versions add the load-balancing loss of mixture-of-experts models as a third value.
+    parameters = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
+    return (logps, entropies, None) if "compute_aux_loss" in parameters else (logps, entropies)
 
 
 def _key(text: str) -> tuple[int, ...]:

@@ -21,7 +21,9 @@ from gem_core.episode import Episode, summarize
 from gem_core.policies import Policy, Sampling, TransformersPolicy
 from gem_core.registration import make
 from gem_core.run_folder import RunFolder, token_texts
+from gem_trl._compat import logps_result
 from gem_trl.config import GemConfig
+from gem_trl.logps import sampled_logps
 from gem_trl.rollouts import (
     HELD_OUT_SEED,
     EpisodePlayer,
@@ -93,6 +95,7 @@ class GemGRPOTrainer(GRPOTrainer):
         self._gem_episodes: list[Episode] = []
         self._gem_batch = (-1, 0)  # optimizer step, batches generated since
         self._gem_logps: torch.Tensor | None = None
+        self._gem_mask: torch.Tensor | None = None
         self._gem_stopped = False
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*'rollout_func', which is an experimental.*")
@@ -113,7 +116,8 @@ class GemGRPOTrainer(GRPOTrainer):
             raise ValueError("with FSDP, episodes are sampled by vLLM: set use_vllm=True")
         self._gem_tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         if renderer is None:
-            renderer = ChatRenderer(self._gem_tokenizer, template_kwargs=dict(self.chat_template_kwargs))
+            template_kwargs: Any = self.chat_template_kwargs
+            renderer = ChatRenderer(self._gem_tokenizer, template_kwargs=template_kwargs)
         self._gem_player = EpisodePlayer(args, make_env, renderer)
         self.run_folder = run_folder if self.accelerator.is_main_process else None
         self.add_callback(_RewindOnResume(self.run_folder))
@@ -217,6 +221,9 @@ class GemGRPOTrainer(GRPOTrainer):
         longest = int(self.accelerator.gather(torch.tensor([len(rows)], device=self.accelerator.device)).max())
         rows += [filler_row(self._gem_tokenizer.eos_token_id)] * (-(-longest // parts) * parts - len(rows))
         self._gem_rows = rows
+        self._gem_mask = torch.zeros((len(rows), max(len(r.mask) for r in rows)), dtype=torch.long)
+        for i, r in enumerate(rows):
+            self._gem_mask[i, : len(r.mask)] = torch.tensor(r.mask)
         return rows
 
     def _kept(self, episodes: Sequence[Episode]) -> list[bool]:
@@ -280,14 +287,38 @@ class GemGRPOTrainer(GRPOTrainer):
             model.zero_grad(set_to_none=True)
         return loss
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        parent: Any = super()
-        result = parent._get_per_token_logps_and_entropies(*args, **kwargs)
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        *args: Any,
+        **kw: Any,
+    ) -> Any:
+        mask = self._gem_mask
+        if mask is None or mask.shape != (input_ids.shape[0], logits_to_keep) or not self._gem_sampled_only(kw):
+            parent: Any = super()
+            result = parent._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, *args, **kw
+            )
+        else:
+            with self.accelerator.autocast():
+                logps, entropies = sampled_logps(model, input_ids, attention_mask, mask, self.temperature)
+            result = logps_result(logps, entropies if kw.get("compute_entropy") else None)
         self._gem_logps = result[0].detach()
         return result
 
+    def _gem_sampled_only(self, kw: dict[str, Any]) -> bool:
+        """On a CPU the LM head at every environment token takes as long as half of the model."""
+        plain = {"batch_size", "compute_entropy"}
+        return self.accelerator.device.type == "cpu" and not any(
+            v is not None and v for k, v in kw.items() if k not in plain
+        )
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         inputs = _trim(inputs)
+        self._gem_mask = inputs["completion_mask"] * inputs["tool_mask"]
         parent: Any = super()
         loss: torch.Tensor = parent._compute_loss(model, inputs)
         old = inputs.get("old_per_token_logps")
