@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from gem_core.bridges.foreign_random import ForeignRandom
 from gem_core.core import Env, Info
 from gem_core.multiagent.multi_agent_env import MultiAgentEnv, MultiStep
 from gem_core.multiagent.seat_view import Opponent, SeatView
+
+logger = logging.getLogger(__name__)
 
 #: TextArena does not say how many players a game takes; the smallest number that it accepts is taken.
 _PLAYER_COUNTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15)
@@ -38,20 +41,14 @@ class TextArenaGame(MultiAgentEnv):
         textarena = _import()
         super().__init__()
         self.name = name
+        self.env_kwargs = dict(env_kwargs or {})
         self._foreign = ForeignRandom()
         self._seed = 0
         self._log: list[str] = []  # every action of the episode, to replay it
+        self._formatters: list[Any] = []
+        self._game: Any = None
         with self._foreign.swapped_in():
-            try:
-                env = textarena.make(name, **dict(env_kwargs or {}))
-            except ImportError as e:
-                raise ImportError(f"textarena:{name} needs a package that textarena does not bring: {e}") from e
-            self._formatters: list[Any] = []
-            while isinstance(env, textarena.Wrapper):
-                if isinstance(env, textarena.ActionWrapper):
-                    self._formatters.append(env)
-                env = env.env
-            self._game = env
+            self._build()
             self.num_players = self._count_players(textarena, num_players)
         self.possible_agents = [f"player_{i}" for i in range(self.num_players)]
         self._hints: list[str] = []
@@ -75,17 +72,18 @@ class TextArenaGame(MultiAgentEnv):
             return {}, {}, {}, {}, {agent: {}}
         with self._foreign.swapped_in():
             rewards, game_info = self._game.close()
-        rewards, game_info = rewards or {}, game_info or {}
+        rewards = {i: _number(r, self.name) for i, r in (rewards or {}).items()}
+        game_info = game_info or {}
         ended = dict.fromkeys(self.agents, True)
         infos: dict[str, Info] = {}
         for i, a in enumerate(self.possible_agents):
             own = game_info.get(i, {})
-            infos[a] = {"success": rewards.get(i, 0) > 0, "reason": str(own.get("reason", ""))}
+            infos[a] = {"success": rewards.get(i, 0.0) > 0, "reason": str(own.get("reason", ""))}
             if own.get("invalid_move"):
                 infos[a]["action_is_valid"] = False
             if infos[a]["reason"]:
                 self.tell(a, f"The game is over: {infos[a]['reason']}")
-        return {}, {a: float(rewards.get(i, 0)) for i, a in enumerate(self.possible_agents)}, ended, {}, infos
+        return {}, {a: rewards.get(i, 0.0) for i, a in enumerate(self.possible_agents)}, ended, {}, infos
 
     def sample_random_action(self, agent: str | None = None, rng: random.Random | None = None) -> str:
         """One of the bracketed texts that the player has been shown lately: TextArena lists no legal actions."""
@@ -114,9 +112,23 @@ class TextArenaGame(MultiAgentEnv):
         self._seed, self._log = seed, []
         self._foreign.seed(seed)
         with self._foreign.swapped_in():
+            self._build()  # some games carry leftovers from one episode into the next
             self._game.reset(num_players=self.num_players, seed=seed)
         self._hints = []
         self._deliver()
+
+    def _build(self) -> None:
+        textarena = _import()
+        try:
+            env = textarena.make(self.name, **self.env_kwargs)
+        except ImportError as e:
+            raise ImportError(f"textarena:{self.name} needs a package that textarena does not bring: {e}") from e
+        self._formatters = []
+        while isinstance(env, textarena.Wrapper):
+            if isinstance(env, textarena.ActionWrapper):
+                self._formatters.append(env)
+            env = env.env
+        self._game = env
 
     def _play(self, action: str) -> bool:
         self._log.append(action)
@@ -188,6 +200,14 @@ def names() -> list[str]:
     from textarena.envs.registration import ENV_REGISTRY
 
     return list(ENV_REGISTRY)
+
+
+def _number(reward: Any, name: str) -> float:
+    """Some games hand their arguments over in the wrong order and so give a text for a reward."""
+    if isinstance(reward, (int, float)):
+        return float(reward)
+    logger.warning("textarena:%s gave the reward %.80r, which is no number; it counts as 0", name, reward)
+    return 0.0
 
 
 def _import() -> Any:
