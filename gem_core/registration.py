@@ -172,7 +172,11 @@ def make(env_id: str, **kwargs: Any) -> Env:
         ValueError: unknown id, unknown argument or a value that makes no sense; the message names it.
         ImportError: a package is missing; the message says which extra brings it.
     """
-    s = spec(env_id)
+    return make_from_spec(spec(env_id), **kwargs)
+
+
+def make_from_spec(s: EnvSpec, **kwargs: Any) -> Env:
+    """As :func:`make`, for a spec that need not be registered in this process (workers get it from another)."""
     build = _resolve(s)
     check_keywords(build, kwargs, s.id)
     try:
