@@ -62,7 +62,7 @@ def test_wrong_programs_and_shares() -> None:
     env.reset()
     _, reward, _, _, info = env.step(fenced("print(input())"))
     assert (reward, info["success"]) == (0.0, False)
-    assert info["verdict"] == "wrong_answer"
+    assert info["verdict"].startswith("wrong")
     shared.reset()
     assert shared.step(fenced("print(input())"))[1] == 0.5
     env.reset()
