@@ -19,6 +19,7 @@ NOT_THE_CONFIGURATION = frozenset(
 MAX_TEXT = 20_000
 MAX_CONTEXT_IDS = 2_000
 MAX_INFO_TEXT = 2_000
+MAX_NAME = 200
 
 
 def build_payload(runs: Sequence[Run], *, title: str | None = None, max_text: int = MAX_TEXT) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def build_payload(runs: Sequence[Run], *, title: str | None = None, max_text: in
                 "name": run.name,
                 "group": next(g for g, group in enumerate(groups) if i in group["runs"]),
                 "seed": flat[i].get("seed"),
+                "gamma": _gamma(run),
                 "config": flat[i],
                 "notes": run.notes,
                 "recorded": run.recorded_episodes,
@@ -86,7 +88,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
             out.update(flatten(value, f"{name}."))
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            out[name] = cut(text, 1000)[0]
+            out[cut(name, MAX_NAME)[0]] = cut(text, MAX_INFO_TEXT)[0]
     return out
 
 
@@ -175,31 +177,31 @@ def _episode(row: Mapping[str, Any], run_index: int, run: Run, max_text: int) ->
     data = row["episode"]
     turns = [t for t in _list(data.get("turns")) if isinstance(t, dict)]
     rewards = [number(t.get("reward")) for t in turns]
-    gamma = number(run.config.get("gamma"))
     advantages, tokens = _list(row.get("advantages")), _list(row.get("tokens"))
     out: dict[str, Any] = {
         "run": run_index,
         "step": number(row.get("step")),
         "split": str(row.get("split") or "train"),
-        "env": str(data.get("env_id") or "(unnamed)"),
-        "id": str(data.get("episode_id") or ""),
+        "env": cut(str(data.get("env_id") or "(unnamed)"), MAX_NAME)[0],
+        "id": cut(str(data.get("episode_id") or ""), MAX_NAME)[0],
         "seed": data.get("seed") if isinstance(data.get("seed"), (int, str)) else None,
         "stop": str(data.get("stop_reason") or "unfinished"),
         "success": data.get("success") if isinstance(data.get("success"), bool) else None,
         "return": None if None in rewards else math.fsum(r for r in rewards if r is not None),
         "turns": [],
     }
-    for key, name in (("group_id", "group"), ("error", "error"), ("final_observation", "final")):
+    texts = (("group_id", "group", MAX_NAME), ("error", "error", max_text), ("final_observation", "final", max_text))
+    for key, name, most in texts:
         if data.get(key):
-            out[name] = cut(str(data[key]), max_text)[0]
+            out[name] = cut(str(data[key]), most)[0]
     if data.get("metadata"):
         out["metadata"] = _pairs(data["metadata"])
-    to_go = returns(rewards, gamma if gamma is not None and 0.0 <= gamma <= 1.0 else 1.0)
+    to_go = returns(rewards, _gamma(run))
     for i, turn in enumerate(turns):
         observation, missing = cut(str(turn.get("observation", "")), max_text)
         action, missing_too = cut(str(turn.get("action", "")), max_text)
         context, ids, logprobs = (_list(turn.get(k)) for k in ("context_ids", "response_ids", "logprobs"))
-        texts = _list(tokens[i]) if i < len(tokens) else []
+        spelled = _list(tokens[i]) if i < len(tokens) else []
         shown = {
             "obs": observation,
             "act": action,
@@ -211,13 +213,19 @@ def _episode(row: Mapping[str, Any], run_index: int, run: Run, max_text: int) ->
             "ctx_n": len(context),
             "ids": ids,
             "lp": [None if (v := number(x)) is None else float(f"{v:.4g}") for x in logprobs],
-            "tok": [str(t) for t in texts] if len(texts) == len(ids) else [],
+            "tok": [cut(str(t), MAX_INFO_TEXT)[0] for t in spelled] if len(spelled) == len(ids) else [],
             "new": bool(turn.get("new_sequence", True)),
             "finish": "" if turn.get("finish_reason", "stop") == "stop" else str(turn["finish_reason"]),
             "info": _pairs(turn.get("info")),
         }
         out["turns"].append({k: v for k, v in shown.items() if k == "r" or v not in ("", [], None, 0, False)})
     return out
+
+
+def _gamma(run: Run) -> float:
+    """The run's discount a turn; 1.0 where the configuration has none."""
+    gamma = number(run.config.get("gamma"))
+    return gamma if gamma is not None and 0.0 <= gamma <= 1.0 else 1.0
 
 
 def returns(rewards: Sequence[float | None], gamma: float) -> list[float | None]:
@@ -298,6 +306,9 @@ def _pairs(info: Any) -> list[list[str]]:
     if not isinstance(info, Mapping):
         return []
     return [
-        [str(k), cut(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str), MAX_INFO_TEXT)[0]]
+        [
+            cut(str(k), MAX_NAME)[0],
+            cut(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str), MAX_INFO_TEXT)[0],
+        ]
         for k, v in info.items()
     ]

@@ -28,13 +28,9 @@ function start(data) {
     const [name, index] = location.hash.slice(1).split('/');
     const key = name in tabs ? name : 'learning';
     views[key] ??= key === 'learning' ? { view: learningView(data), keys: {} } : episodesView(data, navigate);
-    for (const other of Object.keys(tabs)) {
-      if (other === key) $(`tab-${other}`).setAttribute('aria-current', 'page');
-      else $(`tab-${other}`).removeAttribute('aria-current');
-    }
+    for (const other of Object.keys(tabs)) $(`tab-${other}`).setAttribute('aria-current', other === key ? 'page' : 'false');
     if (main.firstChild !== views[key].view) main.replaceChildren(views[key].view);
     if (key === 'episodes') views.episodes.open(/^\d+$/.test(index ?? '') ? Number(index) : null);
-    document.body.dataset.view = key;
     shown = key;
   }
 

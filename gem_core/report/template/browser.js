@@ -1,6 +1,7 @@
 // The episode browser: filters, a list by pages, and one episode (or two side by side) next to it.
 
 const PAGE = 50;
+const ALL = { text: '', run: '', split: '', env: '', outcome: '', stop: '', from: null, to: null, sort: 'recorded' };
 const outcome = (e) => (e.success === null ? 'none' : e.success ? 'yes' : 'no');
 const OUTCOMES = { yes: ['✓', 'solved'], no: ['✕', 'not solved'], none: ['·', 'not judged'] };
 
@@ -31,7 +32,8 @@ function prepareSearch(episodes, from = 0) {
 
 function episodesView(data, navigate) {
   const all = data.episodes;
-  const filter = { text: '', run: '', split: '', env: '', outcome: '', stop: '', from: null, to: null, sort: 'recorded' };
+  const filter = { ...ALL };
+  const [envs, splits, stops] = ['env', 'split', 'stop'].map((key) => [...new Set(all.map((e) => e[key]))].sort());
   let found = all;
   let page = 0;
   let current = null;
@@ -40,8 +42,6 @@ function episodesView(data, navigate) {
   const count = h('p', { class: 'count', role: 'status' });
   const pages = h('div', { class: 'pages' });
   const detail = h('div', { class: 'detail' });
-
-  // -- filters ---------------------------------------------------------------------------------------------
 
   function apply() {
     const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -56,7 +56,8 @@ function episodesView(data, navigate) {
   }
 
   const set = (name) => (value) => { filter[name] = value; apply(); };
-  const choices = (values, any, label = (v) => v) => [['', any], ...[...new Set(values)].sort().map((v) => [String(v), visible(String(label(v)))])];
+  const choose = (label, name, values, text = (v) => v) => values.length > 1
+    && select(label, [['', 'all'], ...values.map((v) => [v, visible(text(v))])], '', set(name));
   const step = (label, name) => {
     const box = h('input', { type: 'number', min: 0, oninput: () => set(name)(box.value === '' ? null : Number(box.value)) });
     return h('label', { class: 'field' }, h('span', {}, label), box);
@@ -64,20 +65,16 @@ function episodesView(data, navigate) {
   const search = h('input', { type: 'search', id: 'search', placeholder: 'Search texts', 'aria-label': 'Search texts', oninput: () => set('text')(search.value) });
   const fields = h('details', { class: 'filters', open: window.innerWidth > 760 }, h('summary', {}, 'Filters'), h('div', { class: 'tools' },
     data.runs.length > 1 && select('Run', [['', 'all'], ...data.runs.map((r, i) => [String(i), r.name])], '', set('run')),
-    select('Split', choices(all.map((e) => e.split), 'all', splitName), '', set('split')),
-    select('Environment', choices(all.map((e) => e.env), 'all'), '', set('env')),
+    choose('Environment', 'env', envs), choose('Split', 'split', splits, splitName),
     select('Outcome', [['', 'all'], ...Object.entries(OUTCOMES).map(([k, [, name]]) => [k, name])], '', set('outcome')),
-    select('Stopped by', choices(all.map((e) => e.stop), 'all'), '', set('stop')),
+    choose('Stopped by', 'stop', stops, (s) => s.replace(/_/g, ' ')),
     step('From step', 'from'), step('To step', 'to'),
     select('Sort', Object.entries(SORTS).map(([k, [name]]) => [k, name]), 'recorded', set('sort')),
     h('button', { onclick: () => {
-      Object.assign(filter, { text: '', run: '', split: '', env: '', outcome: '', stop: '', from: null, to: null, sort: 'recorded' });
-      for (const box of view.querySelectorAll('.side input')) box.value = '';
-      for (const box of view.querySelectorAll('.side select')) box.selectedIndex = 0;
+      Object.assign(filter, ALL);
+      for (const box of side.querySelectorAll('input, select')) box.value = box.tagName === 'SELECT' ? box.options[0].value : '';
       apply();
     } }, 'Reset')));
-
-  // -- list ------------------------------------------------------------------------------------------------
 
   function drawList() {
     const last = Math.max(0, Math.ceil(found.length / PAGE) - 1);
@@ -91,20 +88,21 @@ function episodesView(data, navigate) {
     mark();
   }
 
+  const when = (e) => `${splitName(e.split)}, step ${num(e.step)}`;
+
   function row(e) {
     return h('li', { role: 'option', id: `episode-${e.index}`, 'data-index': e.index, 'aria-selected': 'false' },
       badge(e),
-      h('span', { class: 'name' }, visible(e.env)),
-      h('span', { class: 'value' }, signed(e.return)),
+      h('span', { class: 'name' }, envs.length > 1 ? visible(e.env) : when(e)),
+      h('span', { class: 'value' }, num(e.return)),
       h('small', {}, data.groups.length > 1 && h('i', { class: `swatch ${color(data.runs[e.run].group)}` }),
-        [`step ${num(e.step)}`, splitName(e.split), plural(e.turns.length, 'turn'), visible(e.stop)].join(' · ')));
+        [envs.length > 1 && when(e), plural(e.turns.length, 'turn'), visible(e.stop), known(e.seed) && `seed ${e.seed}`].filter(Boolean).join(', ')));
   }
 
   function mark() {
     for (const item of list.children) item.setAttribute('aria-selected', String(Number(item.dataset.index) === current?.index));
     const id = current && `episode-${current.index}`;
-    if (id && $(id)) list.setAttribute('aria-activedescendant', id);
-    else list.removeAttribute('aria-activedescendant');
+    list.setAttribute('aria-activedescendant', id && $(id) ? id : '');
     if (id) $(id)?.scrollIntoView({ block: 'nearest' });
   }
 
@@ -140,8 +138,6 @@ function episodesView(data, navigate) {
     drawDetail();
   }
 
-  // -- episode ---------------------------------------------------------------------------------------------
-
   function drawDetail() {
     view.classList.toggle('opened', current !== null);
     hideTip();
@@ -154,14 +150,21 @@ function episodesView(data, navigate) {
       h('button', { onclick: () => go(-1), title: 'k' }, 'Previous'), h('button', { onclick: () => go(1), title: 'j' }, 'Next'),
       h('button', { 'aria-pressed': String(pinned === current), onclick: pin, title: 'p' }, pinned === current ? 'Unpin' : 'Pin to compare'),
       pinned && pinned !== current && h('button', { onclick: () => { pinned = null; drawDetail(); } }, 'End comparison'));
-    const twins = all.filter((e) => e !== current && known(e.seed) && e.seed === current.seed && e.env === current.env).slice(0, 12);
-    const same = twins.length > 0 && h('p', { class: 'twins' }, 'Same start: ', twins.map((e) =>
-      h('button', { class: 'link', onclick: () => { pinned = current; navigate(`episodes/${e.index}`); } },
-        badge(e), `${data.groups.length > 1 ? `${data.groups[data.runs[e.run].group].label}, ` : ''}step ${num(e.step)}`)));
     const pair = pinned && pinned !== current;
-    detail.replaceChildren(bar, same || '', h('div', { class: pair ? 'pair' : '' },
+    detail.replaceChildren(bar, twins(current) ?? '', h('div', { class: pair ? 'pair' : '' },
       pair && episodePage(pinned, data, 'Pinned'), episodePage(current, data, pair ? 'Selected' : null)));
     detail.scrollTop = 0;
+  }
+
+  /** Episodes that began in the same state, the nearest in training first: a click compares. */
+  function twins(e) {
+    const met = new Set();
+    const same = all.filter((o) => o !== e && known(o.seed) && o.seed === e.seed && o.env === e.env)
+      .sort((a, b) => Math.abs(a.step - e.step) - Math.abs(b.step - e.step) || (a.run === e.run) - (b.run === e.run))
+      .filter((o) => !met.has(`${o.run} ${o.step}`) && met.add(`${o.run} ${o.step}`)).slice(0, 8);
+    return same.length === 0 ? null : h('p', { class: 'twins' }, 'Compare with the same start: ', same.map((o) =>
+      h('button', { class: 'link', onclick: () => { pinned = e; navigate(`episodes/${o.index}`); } },
+        badge(o), `${data.runs.length > 1 ? `${data.runs[o.run].name}, ` : ''}step ${num(o.step)}`)));
   }
 
   function pin() {

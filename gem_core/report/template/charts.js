@@ -41,12 +41,12 @@ const path = (points) => {
 };
 
 /**
- * lines: [{label, color, mark, dashed, x: [...], mean: [...], low, high, n}]; share: values are shares of 1.
+ * lines: [{label, color, shape, mark, main, x: [...], mean: [...], low, high, n}]; share: values are shares of 1.
  * Returns a <figure> that redraws itself when its width changes.
  */
 function lineChart({ title, xLabel, formatX, share, lines }) {
   const format = share ? percent : num;
-  const plot = h('div', { class: 'plot', tabindex: 0, role: 'group',
+  const plot = h('div', { class: 'plot', tabindex: 0, role: 'group', onblur: leave, onpointerleave: leave,
     'aria-label': `${title} over ${xLabel}. Left and right arrow keys read the values.` });
   const readout = h('div', { class: 'readout', hidden: true });
   const rows = [...new Set(lines.flatMap((l) => l.x))].sort((a, b) => a - b);
@@ -80,7 +80,7 @@ function lineChart({ title, xLabel, formatX, share, lines }) {
       svg('text', { class: 'axis', x: width - m.right, y: height - 4, 'text-anchor': 'end' }, xLabel),
       lines.map((l) => {
         const at = (column) => l.x.map((x, i) => [px(x), py(column[i])]);
-        if (!l.low) return null;
+        if (!l.low || !l.main) return null;
         const full = l.x.map((x, i) => i).filter((i) => l.low[i] !== null);
         const edge = [...full.map((i) => at(l.high)[i]), ...full.reverse().map((i) => at(l.low)[i])];
         return svg('path', { class: `band ${l.color}`, d: `${path(edge)}Z` });
@@ -89,7 +89,7 @@ function lineChart({ title, xLabel, formatX, share, lines }) {
         const points = l.x.map((x, i) => [px(x), py(l.mean[i])]);
         const alone = points.filter(([, y], i) => y !== null && (l.mark || (!known(l.mean[i - 1]) && !known(l.mean[i + 1]))));
         return [
-          svg('path', { class: `line ${l.color} ${l.strong ? 'strong' : ''}`, d: path(points) }),
+          svg('path', { class: `line ${l.color} ${l.main ? 'strong' : ''}`, d: path(points) }),
           alone.length <= 60 && svg('path', { class: `marks ${l.color}`, d: alone.map(([x, y]) => MARKS[l.shape % 4](x, y)).join('') }),
         ];
       }),
@@ -118,11 +118,10 @@ function lineChart({ title, xLabel, formatX, share, lines }) {
     rule.setAttribute('visibility', 'visible');
     const found = at(rows[cursor]);
     readout.replaceChildren(h('b', {}, `${formatX(rows[cursor])} ${xLabel}`), ...found.map(([l, k]) =>
-      h('div', {}, h('i', { class: `swatch ${l.color} ${l.strong ? '' : 'thin'}` }), `${l.label} `, h('b', {}, format(l.mean[k])),
-        l.low && known(l.low[k]) ? ` ${format(l.low[k])} to ${format(l.high[k])}, n = ${l.n[k]}` : '')));
+      h('div', {}, h('i', { class: `swatch ${l.color} ${l.main ? '' : 'thin'}` }), `${l.label} `, h('b', {}, format(l.mean[k])),
+        l.low && known(l.low[k]) ? ` (${format(l.low[k])} to ${format(l.high[k])}, n = ${l.n[k]})` : '')));
     readout.hidden = false;
-    const room = plot.clientWidth - readout.offsetWidth;
-    readout.style.left = `${Math.max(0, x + 12 < room ? x + 12 : Math.min(x - 12 - readout.offsetWidth, room))}px`;
+    readout.style.left = `${Math.max(0, Math.min(x - readout.offsetWidth / 2, plot.clientWidth - readout.offsetWidth))}px`;
     if (document.activeElement === plot) say(readout.textContent);
   }
 
@@ -138,8 +137,6 @@ function lineChart({ title, xLabel, formatX, share, lines }) {
     rows.forEach((r, i) => { if (Math.abs(place(r) - x) < Math.abs(place(rows[best]) - x)) best = i; });
     point(best);
   });
-  plot.addEventListener('pointerleave', leave);
-  plot.addEventListener('blur', leave);
   plot.addEventListener('keydown', (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
     if (move === undefined) return;

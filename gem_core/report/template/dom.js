@@ -8,7 +8,7 @@ function fill(node, props, children) {
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? '' : value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== false) node.append(child);
   }
   return node;
@@ -35,20 +35,19 @@ function table(caption, head, rows) {
 
 const say = (text) => { $('live').textContent = text; };
 
-// -- numbers and texts ---------------------------------------------------------------------------------------
-
 const known = (x) => x !== null && x !== undefined;
 
 function num(x) {
   if (!known(x)) return '–';
   const size = Math.abs(x);
   if (size >= 1e6 || (size > 0 && size < 1e-3)) return x.toExponential(2).replace('-', '−');
-  const digits = Number.isInteger(x) || size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3;
+  const digits = Number.isInteger(x) || size >= 1000 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
   return x.toLocaleString('en', { maximumFractionDigits: digits }).replace('-', '−');
 }
 
+const change = (from, to, format) => `${format(from)}\u00a0→\u00a0${format(to)}`;
 const signed = (x) => (known(x) && x > 0 ? `+${num(x)}` : num(x));
-const percent = (x) => (known(x) ? `${(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0)} %` : '–');
+const percent = (x) => (known(x) ? `${(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0)}\u00a0%` : '–');
 const plural = (n, word) => `${n.toLocaleString('en')} ${word}${n === 1 ? '' : 's'}`;
 
 function duration(seconds) {
@@ -59,7 +58,6 @@ function duration(seconds) {
 
 /** Makes what has no shape visible: control characters, and those that would reorder or hide text around them. */
 function visible(text) {
-  // eslint-disable-next-line no-control-regex
   return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (c) => {
     const code = c.charCodeAt(0);
     if (code < 0x20) return String.fromCharCode(0x2400 + code);
@@ -78,8 +76,6 @@ function longText(text, className) {
   } }, `Show all ${text.length.toLocaleString('en')} characters`);
   return h('div', {}, box, more);
 }
-
-// -- the tooltip ---------------------------------------------------------------------------------------------
 
 function showTip(anchor, rows) {
   const tip = $('tip');

@@ -11,14 +11,14 @@ function episodePage(e, data, heading) {
   const largest = Math.max(1e-9, ...e.turns.map((t) => Math.abs(t.a ?? 0)));
   const facts = [
     data.runs.length > 1 && ['Run', run.name], ['Step', num(e.step)], ['Split', splitName(e.split)], ['Seed', known(e.seed) ? String(e.seed) : '–'],
-    ['Stopped by', e.stop.replace(/_/g, ' ')], ['Return', num(e.return)], ['Turns', num(e.turns.length)], ['Sampled tokens', num(tokens)],
+    ['Stopped by', e.stop.replace(/_/g, ' ')], ['Return', num(e.return)], known(run.gamma) && run.gamma !== 1 && ['Discount a turn', num(run.gamma)], ['Turns', num(e.turns.length)], ['Sampled tokens', num(tokens)],
     e.id && ['Id', e.id], e.group && ['Group', e.group], ...(e.metadata ?? []),
   ].filter(Boolean);
   const turns = h('div', { class: 'turns' });
-  const showContext = { on: false };
+  let showContext = false;
   const button = h('button', { class: 'toggle', 'aria-pressed': 'false', onclick: () => {
-    showContext.on = !showContext.on;
-    button.setAttribute('aria-pressed', String(showContext.on));
+    showContext = !showContext;
+    button.setAttribute('aria-pressed', String(showContext));
     turns.replaceChildren();
     drawTurns(0);
   } }, 'Context tokens');
@@ -26,8 +26,8 @@ function episodePage(e, data, heading) {
   function drawTurns(from) {
     let i = from;
     for (let spent = 0; i < e.turns.length && spent < BATCH; i += 1) {
-      turns.append(turnCard(e, i, run.vocabulary, largest, showContext.on));
-      spent += 20 + Math.min(BATCH, e.turns[i].ids?.length ?? 0) + (showContext.on ? e.turns[i].ctx?.length ?? 0 : 0);
+      turns.append(turnCard(e, i, run.vocabulary, largest, showContext));
+      spent += 20 + Math.min(BATCH, e.turns[i].ids?.length ?? 0) + (showContext ? e.turns[i].ctx?.length ?? 0 : 0);
     }
     if (i < e.turns.length) {
       const more = h('button', { class: 'more', onclick: () => { more.remove(); drawTurns(i); } }, `Show turns ${i + 1} and on, of ${e.turns.length}`);
@@ -58,7 +58,7 @@ function turnCard(e, i, vocabulary, largest, showContext) {
   return h('section', { class: 'turn', 'aria-label': `Turn ${i + 1} of ${e.turns.length}` },
     h('header', {},
       h('h3', {}, `Turn ${i + 1}`),
-      measure('reward', t.r, signed), measure('return', t.g ?? (t.r === null ? null : 0), num), known(t.a) && advantage(t.a, largest),
+      measure('reward', t.r, signed), measure('return from here', t.g ?? (t.r === null ? null : 0), num), known(t.a) && advantage(t.a, largest),
       t.finish && h('span', { class: 'flag' }, FINISH[t.finish] ?? visible(t.finish)),
       i > 0 && t.new && h('span', { class: 'flag' }, 'new sequence')),
     h('div', { class: 'env' }, h('h4', {}, 'Environment'), longText(t.obs ?? ''),
@@ -83,7 +83,8 @@ function advantage(value, largest) {
 /** Tokens as chips: logprobs null = the environment's (mask 0), else the model's (mask 1). */
 function chips(turn, ids, textOf, logprobs, total) {
   const own = logprobs !== null;
-  const box = h('div', { class: 'toks', role: 'group', tabindex: 0, dir: 'ltr',
+  const box = h('div', { class: 'toks', role: 'group', tabindex: 0, dir: 'ltr', onblur: () => read(null), onpointerleave: () => read(null),
+    onclick: (event) => read(event.target.closest('.tok')), onpointerover: (event) => read(event.target.closest('.tok')),
     'aria-label': `${own ? 'Sampled' : 'Context'} tokens: ${plural(total, 'token')}. Left and right arrow keys read them.` });
   let active = null;
 
@@ -91,8 +92,9 @@ function chips(turn, ids, textOf, logprobs, total) {
     const end = Math.min(ids.length, from + BATCH);
     for (let k = from; k < end; k += 1) {
       const text = textOf(ids[k], k);
-      const shown = text === undefined ? `#${ids[k]}` : text === '' ? '∅' : visible(text).replace(/^ +$/, '␣').replace(/\n/g, '⏎\n');
+      const shown = text === undefined ? `#${ids[k]}` : text === '' ? '∅' : visible(text).replace(/^ +$/, '␣').replace(/\n/g, '⏎');
       box.append(h('span', { class: `tok ${own ? `w${known(logprobs[k]) ? shade(logprobs[k]) : 'x'}` : 'mask0'}`, 'data-k': k }, shown));
+      if (text?.includes('\n')) box.append('\n');
     }
     if (end < ids.length) {
       const more = h('button', { class: 'more', onclick: () => { more.remove(); draw(end); } }, `Show ${(ids.length - end).toLocaleString('en')} more tokens`);
@@ -115,10 +117,6 @@ function chips(turn, ids, textOf, logprobs, total) {
     return undefined;
   }
 
-  box.addEventListener('pointerover', (event) => read(event.target.closest('.tok')));
-  box.addEventListener('click', (event) => read(event.target.closest('.tok')));
-  box.addEventListener('pointerleave', () => read(null));
-  box.addEventListener('blur', () => read(null));
   box.addEventListener('keydown', (event) => {
     const move = { ArrowLeft: 'previousElementSibling', ArrowRight: 'nextElementSibling' }[event.key];
     if (!move) return;

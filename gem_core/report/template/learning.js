@@ -29,9 +29,10 @@ function learningView(data) {
         const column = (values) => values && smooth(keep.map((i) => values[i]), c.split === 'train' ? Number(state.smooth) : 1);
         const { mean, low, high } = c.metrics[name];
         const sparse = c.split !== 'train';
+        const main = sparse || state.splits.size < 2;
         return {
           label: `${data.groups.length > 1 ? `${data.groups[c.group].label} ` : ''}${splitName(c.split)}`,
-          color: color(c.group), shape: c.group, mark: sparse, strong: sparse || state.splits.size < 2,
+          color: color(c.group), shape: c.group, mark: sparse, main,
           x: keep.map((i) => c[state.x][i]), n: keep.map((i) => c.n[i]),
           mean: column(mean), low: column(low), high: column(high),
         };
@@ -78,20 +79,20 @@ function notes(data) {
 /** One tile a group: where it started and where it is, on held-out episodes if there are any. */
 function headline(data) {
   const tiles = data.groups.map((group, g) => {
-    const own = data.curves.filter((c) => c.group === g && c.metrics.success);
-    const curve = own.find((c) => c.split === 'eval') ?? own[0] ?? data.curves.find((c) => c.group === g);
+    const own = data.curves.filter((c) => c.group === g);
+    const curve = own.find((c) => c.split === 'eval' && c.step.length > 1) 
+      ?? own.find((c) => c.metrics.success && c.split !== 'eval') ?? own[0];
     const ends = (name) => (curve?.metrics[name]?.mean ?? []).filter((v) => v !== null);
     const [success, total, turns] = ['success', 'return', 'turns'].map(ends);
-    const seeds = group.runs.length;
     const wall = group.runs.map((i) => data.runs[i].wall_s).filter(known);
-    const arrow = (values, format) => (values.length ? `${format(values[0])} → ${format(values[values.length - 1])}` : '–');
-    return h('article', { class: `card tile ${color(g)}` },
+    const arrow = (values, format) => (values.length ? change(values[0], values[values.length - 1], format) : '–');
+    return h('article', { class: 'card tile' },
       h('h3', {}, data.groups.length > 1 && h('i', { class: `swatch ${color(g)}` }), data.groups.length > 1 ? group.label : data.runs[group.runs[0]].name),
       h('p', { class: 'big' }, success.length ? percent(success[success.length - 1]) : num(total[total.length - 1])),
       h('p', {}, `${success.length ? 'success' : 'return'}, ${curve ? splitName(curve.split) : 'nothing recorded'}`,
         success.length > 1 && `, from ${percent(success[0])}`),
       h('dl', {}, [['Return', arrow(total, num)], ['Turns', arrow(turns, num)],
-        ['Runs', `${seeds}, ${wall.length ? duration(Math.max(...wall)) : 'no clock'}`]].map(([k, v]) => h('div', {}, h('dt', {}, k), h('dd', {}, v)))));
+        [plural(group.runs.length, 'run'), wall.length ? duration(Math.max(...wall)) : '–']].map(([k, v]) => h('div', {}, h('dt', {}, k), h('dd', {}, v)))));
   });
   return h('section', { class: 'tiles', 'aria-label': 'Results at a glance' }, tiles);
 }
@@ -99,7 +100,7 @@ function headline(data) {
 function results(data) {
   if (data.envs.length === 0) return null;
   const several = data.groups.length > 1;
-  const pair = (e, key, format) => `${format(e.first[key])} → ${format(e.last[key])}`;
+  const pair = (e, key, format) => change(e.first[key], e.last[key], format);
   return h('section', {}, h('h2', {}, 'Environments'), table('Results by environment',
     ['Environment', several && 'Run', 'Split', 'Episodes', 'Success', '95 % interval', 'Return', 'Turns', 'Stopped by'].filter(Boolean),
     data.envs.map((e) => [
