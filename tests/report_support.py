@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
 import random
 from collections.abc import Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gem_core.advantages import estimate_episodes
 from gem_core.episode import Episode, StopReason, Turn, summarize
@@ -161,3 +166,46 @@ def append(path: Path, *lines: Any) -> None:
     with path.open("a", encoding="utf-8") as file:
         for line in lines:
             file.write(line if isinstance(line, str) else json.dumps(line) + "\n")
+
+
+def embedded(page: str) -> dict[str, Any]:
+    """The data in a report's HTML, found as a browser would find them."""
+    scripts = Elements.of(page).scripts
+    (attributes, text) = next((a, t) for a, t in scripts if a.get("id") == "data")
+    if attributes["data-encoding"] == "gzip":
+        text = gzip.decompress(base64.b64decode(text)).decode("utf-8")
+    out: dict[str, Any] = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    return out
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and its scripts' texts."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self._script = False
+
+    @classmethod
+    def of(cls, page: str) -> Elements:
+        parser = cls()
+        parser.feed(page)
+        parser.close()
+        return parser
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self._script = tag == "script"
+        if self._script:
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._script:
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)

@@ -75,8 +75,6 @@ def group_curves(runs: Sequence[dict[Key, Series]]) -> list[dict[str, Any]]:
         metrics: dict[str, dict[str, list[float | None]]] = {}
         for name in names:
             values = [[v for one in series if (v := one.at(name, s)) is not None] for s in steps]
-            if not any(values):
-                continue
             metrics[name] = {"mean": [_mean(v) for v in values]}
             if len(runs) > 1:
                 metrics[name]["low"] = [min(v, default=None) for v in values]

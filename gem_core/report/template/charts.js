@@ -41,7 +41,7 @@ const path = (points) => {
 };
 
 /**
- * lines: [{label, color, shape, mark, main, x: [...], mean: [...], low, high, n}]; share: values are shares of 1.
+ * lines: [{label, color, shape, mark, main, x: [...], mean: [...], low, high, n, of}]; share: values are shares of 1.
  * Returns a <figure> that redraws itself when its width changes.
  */
 function lineChart({ title, xLabel, formatX, share, lines }) {
@@ -119,7 +119,7 @@ function lineChart({ title, xLabel, formatX, share, lines }) {
     const found = at(rows[cursor]);
     readout.replaceChildren(h('b', {}, `${formatX(rows[cursor])} ${xLabel}`), ...found.map(([l, k]) =>
       h('div', {}, h('i', { class: `swatch ${l.color} ${l.main ? '' : 'thin'}` }), `${l.label} `, h('b', {}, format(l.mean[k])),
-        l.low && known(l.low[k]) ? ` (${format(l.low[k])} to ${format(l.high[k])}, n = ${l.n[k]})` : '')));
+        l.low && known(l.low[k]) ? ` (${format(l.low[k])} to ${format(l.high[k])}${l.n[k] < l.of ? `, ${l.n[k]} of ${l.of} runs` : ''})` : '')));
     readout.hidden = false;
     readout.style.left = `${Math.max(0, Math.min(x - readout.offsetWidth / 2, plot.clientWidth - readout.offsetWidth))}px`;
     if (document.activeElement === plot) say(readout.textContent);

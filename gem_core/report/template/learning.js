@@ -33,7 +33,7 @@ function learningView(data) {
         return {
           label: `${data.groups.length > 1 ? `${data.groups[c.group].label} ` : ''}${splitName(c.split)}`,
           color: color(c.group), shape: c.group, mark: sparse, main,
-          x: keep.map((i) => c[state.x][i]), n: keep.map((i) => c.n[i]),
+          x: keep.map((i) => c[state.x][i]), n: keep.map((i) => c.n[i]), of: data.groups[c.group].runs.length,
           mean: column(mean), low: column(low), high: column(high),
         };
       }).filter((l) => l.x.length > 0);
