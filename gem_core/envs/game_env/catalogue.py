@@ -40,6 +40,77 @@ _SPECS: list[EnvSpec] = [
         },
     ),
     *_game(
+        "Mastermind",
+        "mastermind:MastermindEnv",
+        "find a code from counts of exact and misplaced digits",
+        {
+            "-easy": {"code_length": 2, "num_numbers": 6, "max_turns": 10, "duplicate_numbers": False},
+            "-hard": {"code_length": 4, "num_numbers": 8, "max_turns": 30, "duplicate_numbers": False},
+            "-random": {"code_length": None, "num_numbers": None, "max_turns": None, "duplicate_numbers": False},
+        },
+    ),
+    *_game(
+        "Minesweeper",
+        "minesweeper:MinesweeperEnv",
+        "reveal every cell without a mine",
+        {
+            "-easy": {"rows": 5, "cols": 5, "num_mines": 5, "max_turns": 25},
+            "-hard": {"rows": 8, "cols": 8, "num_mines": 12, "max_turns": 64},
+            "-random": {"rows": None, "cols": None, "num_mines": None, "max_turns": None},
+        },
+    ),
+    *_game(
+        "Wordle",
+        "wordle:WordleEnv",
+        "find a word from the marks of each guess",
+        {
+            "-easy": {"word_length": 3, "only_real_words": True, "max_turns": 15},
+            "-hard": {"word_length": 5, "only_real_words": True, "max_turns": 25},
+            "-random": {"word_length": None, "only_real_words": True, "max_turns": None},
+        },
+    ),
+    *_game(
+        "FifteenPuzzle",
+        "fifteen_puzzle:FifteenPuzzleEnv",
+        "slide tiles into order",
+        {
+            "-easy": {"num_rows": 2, "max_turns": 10},
+            "-hard": {"num_rows": 4, "max_turns": 50},
+            "-random": {"num_rows": None, "max_turns": None},
+        },
+    ),
+    *_game(
+        "Hangman",
+        "hangman:HangmanEnv",
+        "find a word letter by letter",
+        {
+            "-easy": {"word_length": 3, "hardcore": False, "max_turns": 10},
+            "-hard": {"word_length": 7, "hardcore": False, "max_turns": 20},
+            "-random": {"word_length": None, "hardcore": False, "max_turns": None},
+        },
+    ),
+    *_game(
+        "TowerofHanoi",
+        "tower_of_hanoi:TowerofHanoiEnv",
+        "move a tower of disks from A to C",
+        {
+            "-easy": {"num_disks": 3, "max_turns": 10},
+            "-hard": {"num_disks": 5, "max_turns": 35},
+            "-random": {"num_disks": None, "max_turns": None},
+        },
+    ),
+    *_game(
+        "Game2048",
+        "game_2048:Game2048Env",
+        "merge tiles up to a target",
+        {
+            "-easy": {"target_tile": 64, "max_turns": 50},
+            "-hard": {"target_tile": 512, "max_turns": 50},
+            "-extreme-hard": {"target_tile": 2048, "max_turns": 100},
+            "-random": {"target_tile": None, "max_turns": None},
+        },
+    ),
+    *_game(
         "Sudoku",
         "sudoku:SudokuEnv",
         "fill a Sudoku that has exactly one solution",

@@ -1,0 +1,124 @@
+"""Slide and merge tiles up to a target."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from gem_core.envs.text_game import Outcome, TextGame, check_positive
+
+_SIZES = ((16, 20), (32, 30), (64, 50))
+_DIRECTIONS = ("up", "down", "left", "right")
+_SIDE = 4
+
+
+class Game2048Env(TextGame[str]):
+    """Reward of a move: the progress of the largest tile from the start's to the target, in powers of two, capped at
+    the target. No legal move left: the end.
+
+    Args:
+        target_tile: A power of two from 8; None draws target and turns at each reset.
+        max_turns: Moves allowed.
+    """
+
+    state_fields = ("target_tile", "cells", "start_tile")
+
+    def __init__(self, target_tile: int | None = 64, max_turns: int | None = 50) -> None:
+        super().__init__(max_turns)
+        check_positive(target_tile=target_tile)
+        if target_tile is not None and (target_tile < 8 or target_tile & (target_tile - 1)):
+            raise ValueError(f"target_tile must be a power of two from 8 on, got {target_tile}")
+        self._fixed = (target_tile, max_turns)
+        self.target_tile = self.start_tile = 0
+        #: Row by row; 0 is empty.
+        self.cells: list[int] = []
+
+    def deal(self) -> None:
+        target, turns = self.rng.choice(_SIZES)
+        self.target_tile = self._fixed[0] or target
+        self.max_turns = self._fixed[1] or dict(_SIZES).get(self.target_tile, self.target_tile)
+        self.cells = [0] * _SIDE**2
+        self._add_tile()
+        self._add_tile()
+        self.start_tile = max(self.cells)
+
+    def _add_tile(self) -> None:
+        empty = [k for k, x in enumerate(self.cells) if not x]
+        if empty:
+            self.cells[self.rng.choice(empty)] = 2 if self.rng.random() < 0.9 else 4
+
+    def rules(self) -> str:
+        return (
+            "This is 2048 on 4x4 cells. A move slides all tiles one way as far as they go; two equal tiles that meet "
+            "become one of their sum, once in a move. After each move a 2 (or sometimes a 4) appears on an empty cell. "
+            f"Make a tile of {self.target_tile} within {self.max_turns} moves. A move that changes nothing costs the "
+            f"turn. Think as you like, then answer with {self.format_hint()}."
+        )
+
+    def request(self) -> str:
+        return f"{self.board()}\nMove {self.turn + 1} of {self.max_turns}: enter {self.format_hint()}."
+
+    def board(self) -> str:
+        rows = (self.cells[r * _SIDE : (r + 1) * _SIDE] for r in range(_SIDE))
+        return "\n".join(" ".join(f"{x or '.':>4}" for x in row) for row in rows)
+
+    def format_hint(self) -> str:
+        return r"\boxed{up}, \boxed{down}, \boxed{left} or \boxed{right}"
+
+    def parse(self, content: str) -> str | None:
+        move = content.lower()
+        return move if move in _DIRECTIONS else None
+
+    def play(self, move: str) -> Outcome:
+        cells = slide(self.cells, move)
+        if cells == self.cells:
+            return Outcome(f"Nothing can move {move}; that move is lost.", legal=False)
+        before = self._progress()
+        self.cells = cells
+        reward = self._progress() - before
+        if max(cells) >= self.target_tile:
+            return Outcome(f"You moved {move} and made {self.target_tile}.", reward=reward, success=True)
+        self._add_tile()
+        if not any(slide(self.cells, d) != self.cells for d in _DIRECTIONS):
+            return Outcome(f"You moved {move}. No move is left, so the game is over.", reward=reward, over=True)
+        return Outcome(f"You moved {move}.", reward=reward)
+
+    def _progress(self) -> float:
+        start = math.log2(self.start_tile)
+        return (math.log2(min(max(self.cells), self.target_tile)) - start) / (math.log2(self.target_tile) - start)
+
+    def sample_move(self) -> str:
+        possible = [d for d in _DIRECTIONS if slide(self.cells, d) != self.cells]
+        return self.action_rng.choice(possible or _DIRECTIONS)
+
+
+def slide(cells: list[int], direction: str) -> list[int]:
+    """The board after a move, before a new tile appears."""
+    out = list(cells)
+    for i in range(_SIDE):
+        if direction in ("left", "right"):
+            line = [i * _SIDE + k for k in range(_SIDE)]
+        else:
+            line = [k * _SIDE + i for k in range(_SIDE)]
+        if direction in ("right", "down"):
+            line.reverse()
+        for k, value in zip(line, _merge(tuple(cells[k] for k in line)), strict=True):
+            out[k] = value
+    return out
+
+
+@lru_cache(maxsize=65536)
+def _merge(line: tuple[int, ...]) -> tuple[int, ...]:
+    """One line moved towards its start."""
+    out: list[int] = []
+    free = False  # the last tile may still merge
+    for value in line:
+        if not value:
+            continue
+        if free and out[-1] == value:
+            out[-1] *= 2
+            free = False
+        else:
+            out.append(value)
+            free = True
+    return (*out, *[0] * (len(line) - len(out)))

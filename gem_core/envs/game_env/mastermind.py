@@ -1,0 +1,107 @@
+"""Find a code of digits from counts of exact and misplaced ones."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from gem_core.envs.text_game import Outcome, TextGame, check_positive
+
+_DIGITS = re.compile(r"[0-9]{1,3}(?:[\s,]+[0-9]{1,3})*")
+
+#: (code_length, num_numbers, max_turns) that the random variant draws from.
+_SIZES = ((2, 4, 10), (4, 6, 20), (4, 8, 30))
+
+
+class MastermindEnv(TextGame[list[int]]):
+    """Reward of a guess: how much it betters the best number of exact digits so far, over the code's length.
+
+    Args:
+        code_length: Digits in the code; None draws length, numbers and turns at each reset.
+        num_numbers: Digits run from 1 to this.
+        max_turns: Guesses allowed.
+        duplicate_numbers: The code may repeat a digit.
+    """
+
+    state_fields = ("code_length", "num_numbers", "code", "best")
+
+    def __init__(
+        self,
+        code_length: int | None = 4,
+        num_numbers: int | None = 6,
+        max_turns: int | None = 20,
+        duplicate_numbers: bool = False,
+    ) -> None:
+        super().__init__(max_turns)
+        check_positive(code_length=code_length, num_numbers=num_numbers)
+        self._fixed = (code_length, num_numbers, max_turns)
+        self.duplicate_numbers = duplicate_numbers
+        if code_length and num_numbers and not duplicate_numbers and code_length > num_numbers:
+            raise ValueError(
+                f"code_length={code_length} without duplicates needs num_numbers of at least that, got {num_numbers}"
+            )
+        self.code_length = self.num_numbers = self.best = 0
+        self.code: list[int] = []
+
+    def deal(self) -> None:
+        sizes = [s for s in _SIZES if all(f is None or f == v for f, v in zip(self._fixed[:2], s[:2], strict=True))]
+        length, numbers, turns = self.rng.choice(sizes or _SIZES)
+        self.code_length = self._fixed[0] or length
+        self.num_numbers = max(self._fixed[1] or numbers, 1)
+        if not self.duplicate_numbers:
+            self.num_numbers = max(self.num_numbers, self.code_length)
+        self.max_turns = self._fixed[2] or turns
+        digits = range(1, self.num_numbers + 1)
+        if self.duplicate_numbers:
+            self.code = self.rng.choices(digits, k=self.code_length)
+        else:
+            self.code = self.rng.sample(digits, self.code_length)
+        self.best = 0
+
+    def rules(self) -> str:
+        repeats = "may repeat" if self.duplicate_numbers else "are all different"
+        return (
+            f"A code of {self.code_length} digits from 1 to {self.num_numbers} is hidden; its digits {repeats}. After "
+            "each guess you learn how many digits are exact (right digit, right place) and how many are misplaced "
+            f"(right digit, wrong place). You have {self.max_turns} guesses. Think as you like, then give each guess "
+            f"as {self.format_hint()}."
+        )
+
+    def request(self) -> str:
+        return f"Guess {self.turn + 1} of {self.max_turns}: enter {self.code_length} digits as {self.format_hint()}."
+
+    def format_hint(self) -> str:
+        letters = " ".join("abcdefghijklmnopqrstuvwxyz"[i % 26] for i in range(self.code_length or 4))
+        return rf"\boxed{{{letters}}}"
+
+    def parse(self, content: str) -> list[int] | None:
+        if len(content) > 400 or not _DIGITS.fullmatch(content):
+            return None
+        digits = [int(d) for d in re.split(r"[\s,]+", content)]
+        return digits if len(digits) == self.code_length else None
+
+    def play(self, move: list[int]) -> Outcome:
+        shown = " ".join(map(str, move))
+        if any(not 1 <= d <= self.num_numbers for d in move):
+            return Outcome(f"{shown} has a digit outside 1 to {self.num_numbers}; that guess is lost.", legal=False)
+        if not self.duplicate_numbers and len(set(move)) < len(move):
+            return Outcome(f"{shown} repeats a digit, which the code does not; that guess is lost.", legal=False)
+        exact, misplaced = score(self.code, move)
+        reward = max(0, exact - self.best) / self.code_length
+        self.best = max(self.best, exact)
+        if exact == self.code_length:
+            return Outcome(f"{shown} is the code, found in {self.turn} guesses.", reward=reward, success=True)
+        return Outcome(f"{shown}: {exact} exact, {misplaced} misplaced.", reward=reward)
+
+    def sample_move(self) -> str:
+        digits = range(1, self.num_numbers + 1)
+        if self.duplicate_numbers:
+            return " ".join(map(str, self.action_rng.choices(digits, k=self.code_length)))
+        return " ".join(map(str, self.action_rng.sample(digits, self.code_length)))
+
+
+def score(code: list[int], guess: list[int]) -> tuple[int, int]:
+    """``(exact, misplaced)``; each digit of the code is counted once."""
+    exact = sum(c == g for c, g in zip(code, guess, strict=True))
+    common = sum((Counter(code) & Counter(guess)).values())
+    return exact, common - exact
