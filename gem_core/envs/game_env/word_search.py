@@ -40,7 +40,7 @@ def hide_words(rng: random.Random, words: Sequence[str]) -> tuple[int, str, list
         The side, the letters row by row, and ``[row, column, down]`` of each word.
     """
     order = sorted(range(len(words)), key=lambda i: -len(words[i]))
-    side = max(round(1.5 * len(words[order[0]])), math.isqrt(5 * sum(map(len, words)) // 4))
+    side = max(round(1.5 * len(words[order[0]])), math.isqrt(3 * sum(map(len, words)) // 2))
     while True:
         cells = [""] * (side * side)
         places: list[list[int]] = [[] for _ in words]
