@@ -135,9 +135,9 @@ class VerifiersEnv(Env):
         async def rollout() -> None:
             try:
                 channel.events.put(await self._rollout(self._rows[index], channel.base_url))
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, KeyboardInterrupt):
                 raise
-            except Exception as e:
+            except BaseException as e:  # verifiers leaves by SystemExit where a login is missing
                 channel.events.put(e)
 
         self._future = asyncio.run_coroutine_threadsafe(rollout(), self._loop.loop)
@@ -151,11 +151,11 @@ class VerifiersEnv(Env):
     def _next_event(self) -> ChatRequest | Outcome:
         assert self._channel is not None
         try:
-            event: ChatRequest | Outcome | Exception = self._channel.events.get(timeout=self.step_timeout_s)
+            event: ChatRequest | Outcome | BaseException = self._channel.events.get(timeout=self.step_timeout_s)
         except queue.Empty:
             self._end()
             raise TimeoutError(f"verifiers:{self.name} did nothing for {self.step_timeout_s:g} s") from None
-        if isinstance(event, Exception):
+        if isinstance(event, BaseException):
             self._end()
             raise RuntimeError(f"verifiers:{self.name}: {type(event).__name__}: {event}") from event
         return event
@@ -194,7 +194,9 @@ def _load_classic(name: str, env_args: dict[str, Any], max_rows: int | None) -> 
         if output.get("error"):
             raise RuntimeError(str(output["error"]))
         last = (output.get("completion") or [{}])[-1]
-        shown = render([last]) if isinstance(last, Mapping) and last.get("role") not in (None, "assistant") else ""
+        shown = (
+            render([dict(last)]) if isinstance(last, Mapping) and last.get("role") not in (None, "assistant") else ""
+        )
         return float(output.get("reward") or 0.0), {
             "metrics": {k: float(v) for k, v in (output.get("metrics") or {}).items()},
             "stop_condition": output.get("stop_condition"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -22,6 +23,7 @@ class LoopThread:
         self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._pid = 0
 
     @property
@@ -29,8 +31,9 @@ class LoopThread:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():  # a fork inherits the loop but not its thread
                 loop = asyncio.new_event_loop()
-                threading.Thread(target=loop.run_forever, name=self._name, daemon=True).start()
-                self._loop, self._pid = loop, os.getpid()
+                thread = threading.Thread(target=_serve, args=(loop,), name=self._name, daemon=True)
+                thread.start()
+                self._loop, self._thread, self._pid = loop, thread, os.getpid()
             return self._loop
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None) -> T:
@@ -53,11 +56,29 @@ class LoopThread:
             raise TimeoutError(f"no answer within {timeout:g} s") from None
 
     def stop(self) -> None:
-        """Ends the thread; a later call starts another."""
+        """Cancels what still runs and ends the thread; a later call starts another."""
         with self._lock:
-            loop, self._loop = self._loop, None
-            if loop is not None and self._pid == os.getpid():
-                loop.call_soon_threadsafe(loop.stop)
+            loop, self._loop, thread, self._thread = self._loop, None, self._thread, None
+        if loop is None or thread is None or self._pid != os.getpid():
+            return
+        with contextlib.suppress(Exception):
+            asyncio.run_coroutine_threadsafe(_wind_down(), loop).result(2 * _GRACE_S)
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(_GRACE_S)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+async def _wind_down() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_GRACE_S)
 
 
 #: Shared by all tools that need a loop and hold nothing that would block it.

@@ -17,6 +17,7 @@ import pytest
 from bridges_support import require
 
 import gem_core
+from gem_core.tools import mcp_connection
 from gem_core.tools.mcp_config import read_config
 from gem_core.tools.mcp_tool import MCPTool, typed_arguments
 from gem_core.tools.tool_env_wrapper import ToolEnvWrapper
@@ -118,7 +119,8 @@ def test_a_server_that_dies_is_started_again(tool: MCPTool) -> None:
     assert after != pid
 
 
-def test_a_server_that_hangs_is_replaced(tool: MCPTool) -> None:
+def test_a_server_that_hangs_is_replaced(tool: MCPTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_connection, "_PROBE_S", 0.3)
     pid = call(tool, "whoami")[1]
     tool.execution_timeout = 0.5
     try:
@@ -255,7 +257,7 @@ def test_a_real_server_from_a_package() -> None:
 def test_a_server_that_cannot_be_reached_is_named(config: Any, word: str) -> None:
     start = time.perf_counter()
     with pytest.raises(ValueError, match=word):
-        MCPTool(config, connect_timeout=1.5)
+        MCPTool(config, connect_timeout=20 if "sleeper" not in str(config) else 1)
     assert subprocess.run(["pgrep", "-f", "gem-test-sleeper"], capture_output=True).stdout == b""
     assert time.perf_counter() - start < 12
 
