@@ -49,8 +49,7 @@ function episodesView(data, navigate) {
       && (filter.env === '' || e.env === filter.env) && (filter.outcome === '' || outcome(e) === filter.outcome)
       && (filter.stop === '' || e.stop === filter.stop) && (filter.from === null || e.step >= filter.from)
       && (filter.to === null || e.step <= filter.to) && words.every((w) => searchText(e).includes(w)));
-    const order = SORTS[filter.sort][1];
-    if (order) found = [...found].sort(order);
+    if (SORTS[filter.sort][1]) found.sort(SORTS[filter.sort][1]);
     page = 0;
     drawList();
   }

@@ -106,8 +106,11 @@ function lineChart({ title, xLabel, formatX, share, lines }) {
     return `${title}: ${ends.join('; ')}`;
   }
 
+  /** Each line with its point nearest to x. */
   function at(x) {
-    return lines.map((l, k) => [l, index[k].get(x)]).filter(([l, i]) => i !== undefined && l.mean[i] !== null);
+    const nearest = (l) => l.x.reduce((best, other, i) =>
+      (l.mean[i] !== null && (best < 0 || Math.abs(other - x) < Math.abs(l.x[best] - x)) ? i : best), -1);
+    return lines.map((l) => [l, nearest(l)]).filter(([, i]) => i >= 0);
   }
 
   function point(i) {
@@ -119,7 +122,7 @@ function lineChart({ title, xLabel, formatX, share, lines }) {
     const found = at(rows[cursor]);
     readout.replaceChildren(h('b', {}, `${formatX(rows[cursor])} ${xLabel}`), ...found.map(([l, k]) =>
       h('div', {}, h('i', { class: `swatch ${l.color} ${l.main ? '' : 'thin'}` }), `${l.label} `, h('b', {}, format(l.mean[k])),
-        l.low && known(l.low[k]) ? ` (${format(l.low[k])} to ${format(l.high[k])}${l.n[k] < l.of ? `, ${l.n[k]} of ${l.of} runs` : ''})` : '')));
+        l.low && known(l.low[k]) ? ` (${format(l.low[k])} to ${format(l.high[k])}${l.n[k] < l.of ? `, ${l.n[k]} of ${l.of} runs` : ''})` : '', l.x[k] !== rows[cursor] && ` at ${formatX(l.x[k])}`)));
     readout.hidden = false;
     readout.style.left = `${Math.max(0, Math.min(x - readout.offsetWidth / 2, plot.clientWidth - readout.offsetWidth))}px`;
     if (document.activeElement === plot) say(readout.textContent);
