@@ -31,7 +31,7 @@ def parse_args() -> argparse.Namespace:
     p.add_argument("--episodes", type=int, default=128, help="episodes in a batch")
     p.add_argument("--group", type=int, default=8, help="episodes that share a seed, for the group estimators")
     p.add_argument("--learning_rate", type=float, default=2e-3)
-    p.add_argument("--max_tokens_per_turn", type=int, default=8)
+    p.add_argument("--max_tokens_per_turn", type=int, default=5)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--no_warm_start", action="store_true", help="start from random weights")
     p.add_argument("--use_vllm", action="store_true")
@@ -68,6 +68,7 @@ def main() -> None:
         loss_type="bnpo",
         epsilon=0.2,
         kl_stop=0.03,
+        reuse_logprobs=not cli.use_vllm,
         max_grad_norm=0.5,
         learning_rate=cli.learning_rate,
         adam_beta2=0.99,

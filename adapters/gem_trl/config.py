@@ -57,6 +57,10 @@ class GemConfig(GRPOConfig):
         default=None,
         metadata={"help": "Skip a batch's further updates once its KL from the sampling policy exceeds this."},
     )
+    reuse_logprobs: bool = field(
+        default=False,
+        metadata={"help": "Take the sampler's log probabilities for the old policy's instead of computing them again."},
+    )
     eval_episodes: int = field(default=256, metadata={"help": "Held-out seeds that an evaluation plays."})
     eval_greedy: bool = field(default=True, metadata={"help": "Evaluate with the likeliest token, not by sampling."})
     sampled_episodes: int = field(default=4, metadata={"help": "Episodes of a batch that go to the run folder."})

@@ -96,6 +96,7 @@ class GemGRPOTrainer(GRPOTrainer):
         self._gem_batch = (-1, 0)  # optimizer step, batches generated since
         self._gem_logps: torch.Tensor | None = None
         self._gem_mask: torch.Tensor | None = None
+        self._gem_sampled_logps: torch.Tensor | None = None
         self._gem_stopped = False
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*'rollout_func', which is an experimental.*")
@@ -221,9 +222,13 @@ class GemGRPOTrainer(GRPOTrainer):
         longest = int(self.accelerator.gather(torch.tensor([len(rows)], device=self.accelerator.device)).max())
         rows += [filler_row(self._gem_tokenizer.eos_token_id)] * (-(-longest // parts) * parts - len(rows))
         self._gem_rows = rows
-        self._gem_mask = torch.zeros((len(rows), max(len(r.mask) for r in rows)), dtype=torch.long)
+        shape = (len(rows), max(len(r.mask) for r in rows))
+        self._gem_mask, logps = torch.zeros(shape, dtype=torch.long), torch.zeros(shape)
         for i, r in enumerate(rows):
             self._gem_mask[i, : len(r.mask)] = torch.tensor(r.mask)
+            logps[i, : len(r.mask)] = torch.tensor(r.logprobs)
+        known = all(r.sequence is None or r.sequence.has_logprobs for r in rows)
+        self._gem_sampled_logps = logps if args.reuse_logprobs and known else None
         return rows
 
     def _kept(self, episodes: Sequence[Episode]) -> list[bool]:
@@ -235,7 +240,10 @@ class GemGRPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         parent: Any = super()
-        output: dict[str, Any] = parent._generate_and_score_completions(inputs)
+        try:
+            output: dict[str, Any] = parent._generate_and_score_completions(inputs)
+        finally:
+            self._gem_sampled_logps = None
         self._gem_stopped = False
         per_turn = self._advantages(self._gem_episodes)
         advantages = torch.zeros(output["completion_ids"].shape, dtype=torch.float32)
@@ -297,6 +305,9 @@ class GemGRPOTrainer(GRPOTrainer):
         **kw: Any,
     ) -> Any:
         mask = self._gem_mask
+        old = self._gem_sampled_logps
+        if old is not None and model is self.model and old.shape == (input_ids.shape[0], logits_to_keep):
+            return logps_result(old.to(input_ids.device), torch.zeros_like(old) if kw.get("compute_entropy") else None)
         if mask is None or mask.shape != (input_ids.shape[0], logits_to_keep) or not self._gem_sampled_only(kw):
             parent: Any = super()
             result = parent._get_per_token_logps_and_entropies(

@@ -94,8 +94,8 @@ def order_numbers(model: Any, ids: Sequence[int], scale: float = 0.1, width: flo
     weight = model.get_input_embeddings().weight
     half = weight.shape[1] // 2
     spot = torch.linspace(0, 1, half, dtype=torch.float32)
-    threshold = (len(ids) - 1) * spot**2
-    slope = width * (1 + threshold / 20)
+    threshold = (len(ids) - 1) * (0.25 * spot + 0.75 * spot**6)  # two of three among the first quarter of the numbers
+    slope = width * (1 + threshold / 40)
     n = torch.arange(len(ids), dtype=torch.float32)[:, None]
     with torch.no_grad():
         weight[list(ids), :half] += (scale * torch.tanh((n - threshold) / slope)).to(weight.dtype)
