@@ -6,9 +6,6 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from gem_core.tools.python_code_tool import PythonCodeTool
-from gem_core.tools.search_tool import SearchTool
-from gem_core.tools.tool_env_wrapper import ToolEnvWrapper
 
 import gem_core as gem
 from gem_core.core import Env, EnvWrapper
@@ -50,7 +47,7 @@ def own_env() -> Iterator[str]:
 
 def test_make_and_play() -> None:
     env = gem.make("game:GuessTheNumber-v0-hard")
-    observation, info = env.reset()
+    observation, _ = env.reset()
     assert observation
     for _ in range(100):
         observation, _reward, terminated, truncated, _info = env.step(env.sample_random_action())
@@ -99,6 +96,10 @@ def test_vectorised_with_wrappers_by_name(own_env: str, async_mode: bool) -> Non
 
 
 def test_tools_wrap_an_environment() -> None:
+    from gem_core.tools.python_code_tool import PythonCodeTool
+
+    from gem_core.tools.tool_env_wrapper import ToolEnvWrapper
+
     env: Env = gem.make("game:GuessTheNumber-v0")
     env = ToolEnvWrapper(env, tools=[PythonCodeTool(timeout=5)], tool_reward=0.05, tool_success_reward=0.25)
     assert isinstance(env, EnvWrapper)
@@ -116,6 +117,10 @@ def test_tools_wrap_an_environment() -> None:
 
 
 def test_tools_are_built_with_gem_arguments() -> None:
+    from gem_core.tools.python_code_tool import PythonCodeTool
+
+    from gem_core.tools.search_tool import SearchTool
+
     assert PythonCodeTool(timeout=5, sandbox_type="none", keep_error_last_line=True).instruction_string()
     tool = SearchTool(num_workers=1, search_url="http://127.0.0.1:9/retrieve", topk=3, timeout=5)
     assert tool.execute_action("no query")[0] is False
