@@ -132,7 +132,7 @@ def test_curves_legends_and_tables_are_drawn(browser: Browser, compared: Path, d
     browser.open(compared, dark=dark)
     browser.until(lambda: len(browser.all(".plot svg")) == 3)
     assert browser.texts(".chart figcaption") == ["Success", "Return", "Turns an episode"]
-    assert [t.split("=")[1] for t in browser.texts(".tile h3")] == ["rebn", "grpo"]
+    assert [t.split("=")[1] for t in browser.texts(".tile h2")] == ["rebn", "grpo"]
     assert len(browser.all(".chart:first-child .line")) == 4  # two groups, training and held out
     assert len(browser.all(".chart:first-child .band")) == 2
     browser.one(".toggles button").click()

@@ -34,6 +34,7 @@ function episodesView(data, navigate) {
   const all = data.episodes;
   const filter = { ...ALL };
   const [envs, splits, stops] = ['env', 'split', 'stop'].map((key) => [...new Set(all.map((e) => e[key]))].sort());
+  const recorded = data.runs.reduce((n, r) => n + r.recorded, 0);
   let found = all;
   let page = 0;
   let current = null;
@@ -78,7 +79,8 @@ function episodesView(data, navigate) {
   function drawList() {
     const last = Math.max(0, Math.ceil(found.length / PAGE) - 1);
     page = Math.min(Math.max(page, 0), last);
-    count.textContent = found.length === all.length ? plural(all.length, 'episode') : `${found.length.toLocaleString('en')} of ${plural(all.length, 'episode')}`;
+    count.textContent = `${found.length === all.length ? '' : `${num(found.length)} of `}${plural(all.length, 'episode')}`
+      + (recorded > all.length ? ` (${num(recorded)} were recorded)` : '');
     list.replaceChildren(...found.slice(page * PAGE, (page + 1) * PAGE).map(row));
     if (found.length === 0) list.append(h('li', { class: 'empty', role: 'presentation' }, all.length ? 'No episode matches.' : 'No episodes are recorded yet.'));
     const turn = (by, label, sign) => h('button', { 'aria-label': label, disabled: page + by < 0 || page + by > last, onclick: () => { page += by; drawList(); list.scrollTop = 0; } }, sign);

@@ -1,6 +1,6 @@
 // One episode, turn by turn: what the environment said, what the model sampled, what each turn earned.
 
-const BATCH = 1200; // tokens drawn at once; the rest waits behind a button
+const BATCH = 700; // tokens drawn at once; the rest waits behind a button
 const SHADES = [[0.95, 'p ≥ 0.95'], [0.8, '≥ 0.8'], [0.5, '≥ 0.5'], [0.2, '≥ 0.2'], [0.05, '≥ 0.05'], [0, '< 0.05']];
 const shade = (logprob) => SHADES.findIndex(([p]) => Math.exp(logprob) >= p);
 const FINISH = { length: 'cut at the token limit', abort: 'generation aborted' };

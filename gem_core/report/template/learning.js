@@ -87,7 +87,7 @@ function headline(data) {
     const wall = group.runs.map((i) => data.runs[i].wall_s).filter(known);
     const arrow = (values, format) => (values.length ? change(values[0], values[values.length - 1], format) : '–');
     return h('article', { class: 'card tile' },
-      h('h3', {}, data.groups.length > 1 && h('i', { class: `swatch ${color(g)}` }), data.groups.length > 1 ? group.label : data.runs[group.runs[0]].name),
+      h('h2', {}, data.groups.length > 1 && h('i', { class: `swatch ${color(g)}` }), data.groups.length > 1 ? group.label : data.runs[group.runs[0]].name),
       h('p', { class: 'big' }, success.length ? percent(success[success.length - 1]) : num(total[total.length - 1])),
       h('p', {}, `${success.length ? 'success' : 'return'}, ${curve ? splitName(curve.split) : 'nothing recorded'}`,
         success.length > 1 && `, from ${percent(success[0])}`),
