@@ -33,7 +33,7 @@ BASIC_WORDS, ALL_WORDS = 850, 236_736  # entries of NLTK's words corpus
 
 
 def worker(side: str) -> None:
-    """Answers one JSON line per request: ``{"id", "seconds", "construct"}``."""
+    """Answers one JSON line per request: the arguments of :func:`measure`."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         if side == "gem":
             import nltk
@@ -52,7 +52,7 @@ def worker(side: str) -> None:
         print(json.dumps(answer), flush=True)
 
 
-def measure(gem: Any, id: str, seconds: float, construct: bool) -> dict[str, Any]:
+def measure(gem: Any, id: str, seconds: float, construct: bool, unseeded: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     begin = time.process_time()
     env = gem.make(id)
@@ -69,7 +69,7 @@ def measure(gem: Any, id: str, seconds: float, construct: bool) -> dict[str, Any
     resets, begin = 0, time.process_time()
     while (elapsed := time.process_time() - begin) < seconds:
         resets += 1
-        env.reset(seed=resets)
+        env.reset(seed=None if unseeded else resets)
     answer["resets_per_s"] = resets / elapsed
     return answer
 
@@ -128,6 +128,7 @@ def main() -> None:
     parser.add_argument("--ids", default="game:*", help="which ids, as a glob")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.25, help="of resets per id, side and round")
+    parser.add_argument("--unseeded", action="store_true", help="reset() as between the episodes of a rollout")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     parser.add_argument("--worker", choices=("ours", "gem"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -142,20 +143,22 @@ def main() -> None:
         sides = {"ours": Side(sys.executable, "ours", dict(os.environ))}
         if args.gem_python:
             sides["gem"] = Side(args.gem_python, "gem", words_folder(args.gem_python, Path(folder)))
-        rows = {i: compare(i, sides, args.rounds, args.seconds) for i in ids}
+        rows = {i: compare(i, sides, args.rounds, args.seconds, args.unseeded) for i in ids}
         for side in sides.values():
             side.close()
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
 
 
-def compare(env_id: str, sides: dict[str, Side], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
+def compare(
+    env_id: str, sides: dict[str, Side], rounds: int, seconds: float, unseeded: bool
+) -> dict[str, dict[str, Any]]:
     """Measures one id on all sides and prints its row."""
     answers: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for i in range(rounds):
         for name in list(sides) if i % 2 == 0 else list(reversed(sides)):
             if not any("error" in a for a in answers[name]):
-                answers[name].append(sides[name].ask(id=env_id, seconds=seconds, construct=i == 0))
+                answers[name].append(sides[name].ask(id=env_id, seconds=seconds, construct=i == 0, unseeded=unseeded))
     row: dict[str, dict[str, Any]] = {}
     for name, got in answers.items():
         error = next((a["error"] for a in got if "error" in a), None)
