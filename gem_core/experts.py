@@ -35,9 +35,10 @@ def demonstrator(env_id: str) -> Expert | None:
 
 
 def _experts() -> dict[str, Expert]:
-    from gem_core.envs.game_env import board_experts  # these games load only where an expert is asked for
+    # These games load only where an expert is asked for.
+    from gem_core.envs.game_env import board_experts, puzzle_experts
 
-    return {**_EXPERTS, **board_experts.EXPERTS}
+    return {**_EXPERTS, **board_experts.EXPERTS, **puzzle_experts.EXPERTS}
 
 
 def _name(env_id: str) -> str:

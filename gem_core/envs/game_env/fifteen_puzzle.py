@@ -13,7 +13,8 @@ _SCRAMBLE = 100
 class FifteenPuzzleEnv(TextGame[str]):
     """Rewards: 1.0 when solved; on the last turn, the share of cells in place, the hole included.
 
-    The start is 100 random legal moves from the solved board, none of which undoes the one before, and never solved.
+    The start is 100 random legal moves from the solved board, none of which undoes the one before, and never solved. On
+    2x2 such a walk only goes round, so there are just two starts (as in GEM, whose results it keeps comparable).
 
     Args:
         num_rows: Rows and columns; None draws size and turns at each reset.
@@ -41,7 +42,7 @@ class FifteenPuzzleEnv(TextGame[str]):
         self.cells: list[int] = []
 
     def deal(self) -> None:
-        size, turns = self.rng.choice(_SIZES)
+        size = self.rng.choice(_SIZES)[0]
         self.size = self._fixed[0] or size
         self.max_turns = self._fixed[1] or dict(_SIZES).get(self.size, 4 * self.size**2)
         self._tables()

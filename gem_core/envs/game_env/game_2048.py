@@ -34,7 +34,7 @@ class Game2048Env(TextGame[str]):
         self.cells: list[int] = []
 
     def deal(self) -> None:
-        target, turns = self.rng.choice(_SIZES)
+        target = self.rng.choice(_SIZES)[0]
         self.target_tile = self._fixed[0] or target
         self.max_turns = self._fixed[1] or dict(_SIZES).get(self.target_tile, self.target_tile)
         self.cells = [0] * _SIDE**2

@@ -20,9 +20,7 @@ class GuessTheNumberEnv(TextGame[int]):
 
     state_fields = ("low", "high", "target", "last_guess")
 
-    def __init__(
-        self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 10
-    ) -> None:
+    def __init__(self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 10) -> None:
         super().__init__(max_turns)
         if (min_number is None) != (max_number is None):
             raise ValueError(f"give both of min_number={min_number!r} and max_number={max_number!r}, or neither")

@@ -34,8 +34,8 @@ class HangmanEnv(TextGame[str]):
         self.guessed: list[str] = []
 
     def deal(self) -> None:
-        length, turns = self.rng.choice(_SIZES)
-        length = self._fixed[0] or length
+        drawn = self.rng.choice(_SIZES)[0]
+        length = self._fixed[0] or drawn
         self.max_turns = self._fixed[1] or dict(_SIZES).get(length, 3 * length)
         rare = self.rng.random() < 0.5 if self._hardcore is None else self._hardcore
         self.word = self.rng.choice(words(length, common=not rare))
@@ -43,16 +43,16 @@ class HangmanEnv(TextGame[str]):
 
     def rules(self) -> str:
         return (
-            f"An English word of {len(self.word)} letters is hidden. Guess a letter, and every place where it stands is "
-            f"shown; or guess the whole word. You have {self.max_turns} guesses. Think as you like, then give each "
-            rf"guess as \boxed{{letter}} or \boxed{{word}}."
+            f"An English word of {len(self.word)} letters is hidden. Guess a letter, and every place where it stands "
+            "is shown; or guess the whole word. You have "
+            f"{self.max_turns} guesses. Think as you like, then give each guess as {self.format_hint()}."
         )
 
     def request(self) -> str:
         tried = f" Letters tried: {' '.join(sorted(self.guessed)).upper()}." if self.guessed else ""
         return (
             f"{self.pattern()}{tried}\nGuess {self.turn + 1} of {self.max_turns}: enter a letter or the word as "
-            rf"\boxed{{...}}."
+            r"\boxed{...}."
         )
 
     def pattern(self) -> str:

@@ -1,4 +1,4 @@
-"""Perfect play for the board games, with sight of the hidden answer: for tests, demonstrations and upper bounds."""
+"""Perfect play for the games, with sight of the hidden answer: for tests, demonstrations and upper bounds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from typing import Any
 
 from gem_core.core import Env
 from gem_core.envs.game_env.crosswords import CrosswordsEnv
+from gem_core.envs.game_env.fifteen_puzzle import FifteenPuzzleEnv
+from gem_core.envs.game_env.game_2048 import Game2048Env
+from gem_core.envs.game_env.guess_the_number import GuessTheNumberEnv
+from gem_core.envs.game_env.hangman import HangmanEnv
+from gem_core.envs.game_env.mastermind import MastermindEnv
+from gem_core.envs.game_env.minesweeper import MinesweeperEnv
 from gem_core.envs.game_env.page_stores import GraphStore
+from gem_core.envs.game_env.puzzle_search import best_slide, next_disk, next_slide
 from gem_core.envs.game_env.sokoban import SokobanEnv
 from gem_core.envs.game_env.sokoban_rooms import shortest_solution, steps
 from gem_core.envs.game_env.sudoku import SudokuEnv
+from gem_core.envs.game_env.tower_of_hanoi import TowerofHanoiEnv
 from gem_core.envs.game_env.wiki_game import WikiGameEnv
 from gem_core.envs.game_env.word_search import WordSearchEnv
+from gem_core.envs.game_env.wordle import WordleEnv
 
 _WORDS = {"u": "up", "d": "down", "l": "left", "r": "right"}
 
@@ -21,7 +30,7 @@ def oracle_action(env: Env) -> str | None:
     """The next action of a perfect game from the env's current state; None where the state cannot be won.
 
     Args:
-        env: A Sudoku, Sokoban, Crosswords, WordSearch or WikiGame environment (wrapped or not) after ``reset``.
+        env: A game (wrapped or not) after ``reset``. 2048 is a game of chance: its move is a good one, no more.
 
     Raises:
         ValueError: another environment, or a WikiGame whose store is too large to search.
@@ -83,7 +92,27 @@ def _wiki_game(game: WikiGameEnv) -> str | None:
     return path[0] if path else None
 
 
+def _minesweeper(game: MinesweeperEnv) -> str | None:
+    safe = (k for k in range(game.rows * game.cols) if k not in game.mines and k not in game.shown)
+    # Before the first reveal no mine is laid: begin in the middle, where most cells open.
+    cell = next(safe, None) if game.mines else game.rows // 2 * game.cols + game.cols // 2
+    return None if cell is None else f"reveal {cell // game.cols} {cell % game.cols}"
+
+
+def _tower(game: TowerofHanoiEnv) -> str | None:
+    move = next_disk(game.towers)
+    return " ".join(move) if move else None
+
+
 _ORACLES: dict[type[Env], Callable[[Any], str | None]] = {
+    GuessTheNumberEnv: lambda game: str(game.target),
+    MastermindEnv: lambda game: " ".join(map(str, game.code)),
+    MinesweeperEnv: _minesweeper,
+    WordleEnv: lambda game: game.word,
+    HangmanEnv: lambda game: game.word,
+    TowerofHanoiEnv: _tower,
+    FifteenPuzzleEnv: lambda game: next_slide(game.cells, weight=1.0 if game.size <= 3 else 3.0),
+    Game2048Env: lambda game: best_slide(game.cells),
     SudokuEnv: _sudoku,
     SokobanEnv: _sokoban,
     CrosswordsEnv: _crosswords,

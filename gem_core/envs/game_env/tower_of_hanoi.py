@@ -31,7 +31,7 @@ class TowerofHanoiEnv(TextGame[tuple[str, str]]):
         self.towers: dict[str, list[int]] = {}
 
     def deal(self) -> None:
-        disks, turns = self.rng.choice(_SIZES)
+        disks = self.rng.choice(_SIZES)[0]
         self.num_disks = self._fixed[0] or disks
         self.max_turns = self._fixed[1] or dict(_SIZES).get(self.num_disks, 2**self.num_disks + 3)
         self.towers = {"A": list(range(self.num_disks, 0, -1)), "B": [], "C": []}

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 @cache
 def _read(name: str) -> tuple[str, ...]:
-    text = files("gem_core").joinpath("data", "words", f"{name}.txt").read_text(encoding="ascii")
+    text = files("gem_core").joinpath("data").joinpath("words").joinpath(f"{name}.txt").read_text(encoding="ascii")
     return tuple(text.split())
 
 
