@@ -34,6 +34,7 @@ class Env(abc.ABC):
     _init_args: tuple[tuple[Any, ...], dict[str, Any]]
     _rng: random.Random | None = None
     _action_rng: random.Random | None = None
+    _action_seed: str | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Env:
         self = super().__new__(cls)
@@ -77,8 +78,13 @@ class Env(abc.ABC):
         Raises:
             ValueError: ``seed`` is not a non-negative integer.
         """
-        self._rng = random.Random(check_seed(seed))
-        self._action_rng = random.Random(f"action:{seed}")
+        seed = check_seed(seed)
+        # Seeding is most of a cheap game's reset: the generator is kept, and the actions' one is made when it is used.
+        if self._rng is None:
+            self._rng = random.Random(seed)
+        else:
+            self._rng.seed(seed)
+        self._action_seed, self._action_rng = f"action:{seed}", None
 
     @property
     def rng(self) -> random.Random:
@@ -91,7 +97,7 @@ class Env(abc.ABC):
     def action_rng(self) -> random.Random:
         """The generator of :meth:`sample_random_action`, apart so that sampling never changes the task."""
         if self._action_rng is None:
-            self._action_rng = random.Random()
+            self._action_rng = random.Random(self._action_seed)  # None: from the operating system
         return self._action_rng
 
     # -- optional parts ---------------------------------------------------------------------------------------

@@ -230,7 +230,11 @@ def _find(env_id: str) -> EnvSpec | None:
 
 def _find_newest(env_id: str) -> EnvSpec | None:
     """``game:Wordle`` means the highest ``game:Wordle-vN``, as in Gymnasium."""
-    versions = [(int(m[1]), i) for i in list_envs() if (m := _VERSION.search(i)) and i[: m.start()] == env_id]
+    ids = set(_REGISTRY)
+    module = _CATALOGUES.get(env_id.split(":", 1)[0]) if ":" in env_id else None
+    if module:  # only the id's own namespace: listing some others imports large packages
+        ids.update(_load_catalogue(module).list_ids())
+    versions = [(int(m[1]), i) for i in ids if (m := _VERSION.search(i)) and i[: m.start()] == env_id]
     return _find(max(versions)[1]) if versions else None
 
 
