@@ -15,8 +15,10 @@ import json
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
 
+import gem_core as gem
 from gem_core.run_folder import RunFolder
 from gem_core.tiny import build_tiny, warm_start
+from gem_core.wrappers.compact import RequestOnce
 from gem_trl import GemConfig, GemGRPOTrainer, ProgressBar
 
 
@@ -30,7 +32,7 @@ def parse_args() -> argparse.Namespace:
     p.add_argument("--iterations", type=int, default=200, help="batches of episodes")
     p.add_argument("--episodes", type=int, default=128, help="episodes in a batch")
     p.add_argument("--group", type=int, default=8, help="episodes that share a seed, for the group estimators")
-    p.add_argument("--learning_rate", type=float, default=2e-3)
+    p.add_argument("--learning_rate", type=float, default=1e-3)
     p.add_argument("--max_tokens_per_turn", type=int, default=5)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--no_warm_start", action="store_true", help="start from random weights")
@@ -46,10 +48,15 @@ def main() -> None:
     if cli.threads:
         torch.set_num_threads(cli.threads)
     set_seed(cli.seed)
+
+    def make_env() -> gem.Env:
+        env = gem.make(cli.env_id, **cli.env_kwargs)
+        return RequestOnce(env) if cli.model == "tiny" else env
+
     if cli.model == "tiny":
         model, tokenizer = build_tiny(cli.seed, [cli.env_id])
         if not cli.no_warm_start:
-            warm_start(model, tokenizer, cli.env_id, cli.env_kwargs, seed=cli.seed)
+            warm_start(model, tokenizer, make_env(), seed=cli.seed)
     else:
         model, tokenizer = AutoModelForCausalLM.from_pretrained(cli.model), AutoTokenizer.from_pretrained(cli.model)
     updates = 8 * cli.iterations  # 2 passes over 4 minibatches of each batch
@@ -87,13 +94,15 @@ def main() -> None:
         disable_tqdm=True,
     )
     run = RunFolder(cli.output_dir, vars(cli), resume=cli.resume)
-    trainer = GemGRPOTrainer(model, config, tokenizer, run_folder=run, callbacks=[ProgressBar()])
+    trainer = GemGRPOTrainer(model, config, tokenizer, make_env=make_env, run_folder=run, callbacks=[ProgressBar()])
     trainer.remove_callback(PrinterCallback)
     before = trainer.evaluate()
     trainer.train(resume_from_checkpoint=cli.resume)
     after = trainer.evaluate()
     n = config.eval_episodes
-    print(f"greedy success on {n} held-out seeds: {before['eval_success']:.3f} before, {after['eval_success']:.3f} after")
+    print(
+        f"greedy success on {n} held-out seeds: {before['eval_success']:.3f} before, {after['eval_success']:.3f} after"
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from gem_core.registration import spec
+from gem_core.registration import make, spec
 from gem_core.tiny.model import DEFAULT_ENVS, build_tiny, save_tiny
 from gem_core.tiny.warm_start import warm_start
 
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> None:
         num_layers=args.num_layers,
     )
     if args.warm_start:
-        losses = warm_start(model, tokenizer, args.env_id[0], args.env_kwargs, seed=args.seed)
+        losses = warm_start(model, tokenizer, make(args.env_id[0], **(args.env_kwargs or {})), seed=args.seed)
         sys.stdout.write(f"warm start: loss {losses[0]:.2f} to {losses[-1]:.2f} in {len(losses)} updates\n")
     save_tiny(model, tokenizer, args.out_dir)
     size = sum(p.numel() for p in model.parameters())

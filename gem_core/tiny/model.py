@@ -20,6 +20,7 @@ def build_tiny(
     *,
     hidden_size: int = 64,
     num_layers: int = 2,
+    num_heads: int | None = None,
     head_dim: int = 32,
     max_position_embeddings: int = 4096,
     ordered_numbers: bool = True,
@@ -29,8 +30,9 @@ def build_tiny(
     Args:
         seed: Fixes the weights; the global generators are left as they were.
         env_ids: Environments to read; see :func:`gem_core.tiny.corpus`.
-        hidden_size: Width; a multiple of ``head_dim``.
+        hidden_size: Width.
         num_layers: Depth.
+        num_heads: Attention heads; None = ``hidden_size / head_dim``.
         head_dim: vLLM's CPU kernels take 32 and more.
         max_position_embeddings: Context window in tokens.
         ordered_numbers: Start the embeddings of 0 to 99 in number order, see :func:`order_numbers`.
@@ -40,15 +42,15 @@ def build_tiny(
         template.
 
     Raises:
-        ValueError: ``hidden_size`` is not a multiple of ``head_dim``.
+        ValueError: ``num_heads`` is not given and ``hidden_size`` is no multiple of ``head_dim``.
     """
-    if hidden_size % head_dim:
-        raise ValueError(f"hidden_size={hidden_size} must be a multiple of head_dim={head_dim}")
+    if num_heads is None and hidden_size % head_dim:
+        raise ValueError(f"give num_heads, or a hidden_size that is a multiple of head_dim={head_dim}")
     tokenizer = build_tokenizer(corpus(env_ids))  # names the extra if transformers is missing
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    heads = hidden_size // head_dim
+    heads = num_heads or hidden_size // head_dim
     config = Qwen3Config(
         vocab_size=-(-len(tokenizer) // 64) * 64,  # tensor-parallel engines want a round size
         hidden_size=hidden_size,

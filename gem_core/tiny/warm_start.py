@@ -8,7 +8,7 @@ alike, and a share of the episodes is random.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gem_core.chat import ChatRenderer
@@ -28,8 +28,7 @@ _FIRST_SEED = 3 * 2**30
 
 def demonstrations(
     tokenizer: Any,
-    env_id: str,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env: Env | str,
     *,
     p_good: float = 0.7,
     seed: int = 0,
@@ -39,14 +38,15 @@ def demonstrations(
 
     Args:
         tokenizer: With a chat template.
-        env_id: Of :func:`gem_core.make`.
-        env_kwargs: For it.
+        env: An environment, wrapped as in training, or its id.
         p_good: Share of the episodes that the game's demonstrator plays; the others are random.
         seed: Same seed, same episodes.
         limits: Of each episode.
     """
     rng = random.Random(f"demonstrations:{seed}")
-    env, renderer, sensible = make(env_id, **(env_kwargs or {})), ChatRenderer(tokenizer), demonstrator(env_id)
+    env = make(env) if isinstance(env, str) else env
+    env_id = env.unwrapped.env_id
+    renderer, sensible = ChatRenderer(tokenizer), demonstrator(env_id) if env_id else None
     while True:
         good = rng.random() < p_good
         policy = TextPolicy(_player(env, sensible if good else None, rng), tokenizer)
@@ -62,8 +62,7 @@ def demonstrations(
 def warm_start(
     model: Any,
     tokenizer: Any,
-    env_id: str,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env: Env | str,
     *,
     steps: int = 75,
     episodes_per_step: int = 64,
@@ -79,8 +78,7 @@ def warm_start(
     Args:
         model: A causal language model.
         tokenizer: With a chat template.
-        env_id: Of :func:`gem_core.make`.
-        env_kwargs: For it.
+        env: See :func:`demonstrations`.
         steps: AdamW updates.
         episodes_per_step: Episodes in each.
         learning_rate: After ``warmup_steps`` updates of linear rise.
@@ -98,7 +96,7 @@ def warm_start(
     device = model.get_input_embeddings().weight.device
     pad = tokenizer.pad_token_id
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
-    source = demonstrations(tokenizer, env_id, env_kwargs, p_good=p_good, seed=seed, limits=limits)
+    source = demonstrations(tokenizer, env, p_good=p_good, seed=seed, limits=limits)
     losses: list[float] = []
     was_training = model.training
     model.train()
