@@ -189,6 +189,19 @@ def test_scrambles_are_solvable_and_never_solved(size: int) -> None:
         assert next_slide(cells) is not None
 
 
+def test_each_move_of_a_scramble_is_uniform_among_those_that_do_not_undo_the_last() -> None:
+    env: Any = gem.make("game:FifteenPuzzle-v0-random", num_rows=3, max_turns=5)
+    env.reset(seed=0)
+    bounds, walks = env._block(4, "up")  # the hole in the middle, after the tile below went up: three ways on
+    shares = [b - a for a, b in itertools.pairwise([0.0, *bounds, 1.0])]
+    first: dict[int, float] = {}
+    for share, (path, _) in zip(shares, walks, strict=True):
+        assert all(a != b for a, b in zip([4, *path], path[1:], strict=False))  # never straight back
+        first[path[0]] = first.get(path[0], 0.0) + share
+    assert set(first) == {7, 3, 5}
+    assert all(share == pytest.approx(1 / 3) for share in first.values())
+
+
 def test_2048() -> None:
     assert slide([2, 2, 2, 2, *[0] * 12], "left") == [4, 4, 0, 0, *[0] * 12]
     assert slide([4, 2, 2, 0, *[0] * 12], "left") == [4, 4, 0, 0, *[0] * 12]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from typing import ClassVar
 
 from gem_core.envs.text_game import Outcome, TextGame, check_positive
 
 _SIZES = ((2, 10), (3, 20), (4, 50))
 _SCRAMBLE = 100
+#: Moves drawn at once; divides _SCRAMBLE.
+_BLOCK = 5
+_TILES = ("__", *(f"{x:2d}" for x in range(1, 400)))
 
 
 class FifteenPuzzleEnv(TextGame[str]):
@@ -30,6 +35,8 @@ class FifteenPuzzleEnv(TextGame[str]):
     _moves: ClassVar[dict[int, list[list[tuple[str, int]]]]] = {}
     #: size -> (hole, last move) -> the same without the one that undoes the last move.
     _onward: ClassVar[dict[int, dict[tuple[int, str], list[tuple[str, int]]]]] = {}
+    #: (size, hole, last move) -> see _block.
+    _blocks: ClassVar[dict[tuple[int, int, str], tuple[list[float], list[tuple[tuple[int, ...], str]]]]] = {}
 
     def __init__(self, num_rows: int | None = 3, max_turns: int | None = 20) -> None:
         super().__init__(max_turns)
@@ -73,16 +80,33 @@ class FifteenPuzzleEnv(TextGame[str]):
         self._moves[n], self._onward[n] = moves, onward
 
     def _scramble(self) -> list[int]:
-        cells, onward, hole, last = self.solved(), self._onward[self.size], self.size**2 - 1, ""
-        # One draw for each step, scaled to the two or three ways on: much faster than choice().
-        draw = self.rng.random
-        for _ in range(_SCRAMBLE):
-            options = onward[hole, last]
-            last, source = options[int(draw() * len(options))]
-            cells[hole] = cells[source]
-            hole = source
+        cells, hole, last = self.solved(), self.size**2 - 1, ""
+        draw, blocks, size = self.rng.random, self._blocks, self.size
+        for _ in range(_SCRAMBLE // _BLOCK):
+            bounds, walks = blocks.get((size, hole, last)) or self._block(hole, last)
+            path, last = walks[bisect.bisect(bounds, draw())]
+            for source in path:
+                cells[hole] = cells[source]
+                hole = source
         cells[hole] = 0
         return cells
+
+    def _block(self, hole: int, last: str) -> tuple[list[float], list[tuple[tuple[int, ...], str]]]:
+        """All walks of ``_BLOCK`` moves from here, with the bounds of their shares of 0 to 1: one draw for several
+        moves, each of them uniform among those that do not undo the one before."""
+        onward = self._onward[self.size]
+        walks: list[tuple[float, tuple[int, ...], str]] = [(1.0, (), last)]
+        for _ in range(_BLOCK):
+            walks = [
+                (share / len(options), (*path, source), name)
+                for share, path, before in walks
+                for options in (onward[path[-1] if path else hole, before],)
+                for name, source in options
+            ]
+        bounds = list(itertools.accumulate(share for share, _, _ in walks))[:-1]
+        block = bounds, [(path, name) for _, path, name in walks]
+        self._blocks[self.size, hole, last] = block
+        return block
 
     def solved(self) -> list[int]:
         """The board to reach: 1, 2, 3, ... and the hole last."""
@@ -102,8 +126,8 @@ class FifteenPuzzleEnv(TextGame[str]):
 
     def board(self) -> str:
         n = self.size
-        rows = (self.cells[r * n : (r + 1) * n] for r in range(n))
-        return "\n".join(" ".join(f"{x:2d}" if x else "__" for x in row) for row in rows)
+        text = [_TILES[x] for x in self.cells]
+        return "\n".join([" ".join(text[k : k + n]) for k in range(0, n * n, n)])
 
     def format_hint(self) -> str:
         return r"\boxed{up}, \boxed{down}, \boxed{left} or \boxed{right}"
