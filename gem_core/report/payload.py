@@ -131,7 +131,8 @@ def _groups(runs: Sequence[Run], flat: Sequence[dict[str, str]]) -> list[dict[st
     for group, setting in zip(groups, firsts, strict=True):
         names = [runs[i].name for i in group["runs"]]
         parts = [f"{k.rpartition('.')[2]}={cut(setting[k], 40)[0]}" for k in differing[:3] if k in setting]
-        group["label"] = ", ".join(parts) or names[0]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        group["label"] = ", ".join(parts or names[:3]) + ("" if parts else more)
         group["differing"] = differing
         seeds = Counter(flat[i].get("seed") for i in group["runs"])
         for seed, times in seeds.items():

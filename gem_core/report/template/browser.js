@@ -11,7 +11,7 @@ function badge(e) {
 }
 
 const SORTS = {
-  recorded: ['as recorded', null],
+  recorded: ['order', null],
   low: ['lowest return', (a, b) => (a.return ?? Infinity) - (b.return ?? Infinity)],
   high: ['highest return', (a, b) => (b.return ?? -Infinity) - (a.return ?? -Infinity)],
   long: ['most turns', (a, b) => b.turns.length - a.turns.length],
@@ -95,7 +95,7 @@ function episodesView(data, navigate) {
     return h('li', { role: 'option', id: `episode-${e.index}`, 'data-index': e.index, 'aria-selected': 'false' },
       badge(e),
       h('span', { class: 'name' }, envs.length > 1 ? visible(e.env) : when(e)),
-      h('span', { class: 'value' }, num(e.return)),
+      measure('return', e.return, num),
       h('small', {}, data.groups.length > 1 && h('i', { class: `swatch ${color(data.runs[e.run].group)}` }),
         [envs.length > 1 && when(e), plural(e.turns.length, 'turn'), visible(e.stop), known(e.seed) && `seed ${e.seed}`].filter(Boolean).join(', ')));
   }

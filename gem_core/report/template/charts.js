@@ -50,7 +50,7 @@ function lineChart({ title, xLabel, formatX, share, lines }) {
     'aria-label': `${title} over ${xLabel}. Left and right arrow keys read the values.` });
   const readout = h('div', { class: 'readout', hidden: true });
   const rows = [...new Set(lines.flatMap((l) => l.x))].sort((a, b) => a - b);
-  const values = lines.flatMap((l) => [l.mean, l.low, l.high].flatMap((v) => v ?? [])).filter((v) => v !== null);
+  const values = lines.flatMap((l) => (l.main && l.low ? [l.low, l.high] : [l.mean]).flat()).filter((v) => v !== null);
   const index = lines.map((l) => new Map(l.x.map((x, i) => [x, i])));
   let cursor = null;
   let place = null;

@@ -10,11 +10,11 @@ const splitName = (split) => ({ train: 'training', eval: 'held out' }[split] ?? 
 const color = (group) => `c${group % 7}`;
 
 function learningView(data) {
-  const names = [...new Set(data.curves.flatMap((c) => Object.keys(c.metrics)))];
-  const wanted = ['success', 'return', 'turns'].filter((n) => names.includes(n));
+  const recorded = new Set(data.curves.flatMap((c) => Object.keys(c.metrics)));
+  const names = [...new Set([...Object.keys(METRICS), ...recorded])].filter((n) => recorded.has(n));
   const envs = [...new Set(data.curves.map((c) => c.env))];
   const state = {
-    shown: new Set(wanted.length ? wanted : names.slice(0, 3)), groups: new Set(data.groups.keys()),
+    shown: new Set(names.slice(0, 3)), groups: new Set(data.groups.keys()),
     splits: new Set(data.curves.map((c) => c.split)), env: envs[0], x: 'step', smooth: '1',
   };
   const charts = h('div', { class: 'charts' });
@@ -29,7 +29,7 @@ function learningView(data) {
         const column = (values) => values && smooth(keep.map((i) => values[i]), c.split === 'train' ? Number(state.smooth) : 1);
         const { mean, low, high } = c.metrics[name];
         const sparse = c.split !== 'train';
-        const main = sparse || state.splits.size < 2;
+        const main = sparse || !curves.some((o) => o.group === c.group && o.split !== 'train' && o.step.length > 1);
         return {
           label: `${data.groups.length > 1 ? `${data.groups[c.group].label} ` : ''}${splitName(c.split)}`,
           color: color(c.group), shape: c.group, mark: sparse, main,
@@ -52,6 +52,7 @@ function learningView(data) {
     return button;
   };
   const anyBand = data.groups.some((g) => g.runs.length > 1);
+  const uneven = data.curves.some((c) => c.n.some((n) => n < data.groups[c.group].runs.length));
   const tools = h('div', { class: 'tools' },
     data.groups.length > 1 && h('div', { class: 'toggles', role: 'group', 'aria-label': 'Runs' },
       data.groups.map((g, i) => toggle(state.groups, i, h('i', { class: `swatch ${color(i)}` }), g.label))),
@@ -66,7 +67,8 @@ function learningView(data) {
   return h('div', { class: 'learning' },
     notes(data), headline(data),
     names.length ? h('section', {}, h('h2', {}, 'Learning curves'), tools, charts, more,
-      anyBand && h('p', { class: 'hint' }, 'Line: mean over the runs that differ only in their seed. Band: lowest to highest.'))
+      anyBand && h('p', { class: 'hint' }, 'Line: mean over the runs that differ only in their seed. Band: lowest to highest.',
+        uneven && ' Some runs end before others; from there on, the line is the mean of those that go on.'))
       : h('p', { class: 'card empty' }, 'No metrics are recorded yet.'),
     results(data), configuration(data));
 }
@@ -87,7 +89,7 @@ function headline(data) {
     const wall = group.runs.map((i) => data.runs[i].wall_s).filter(known);
     const arrow = (values, format) => (values.length ? change(values[0], values[values.length - 1], format) : '–');
     return h('article', { class: 'card tile' },
-      h('h2', {}, data.groups.length > 1 && h('i', { class: `swatch ${color(g)}` }), data.groups.length > 1 ? group.label : data.runs[group.runs[0]].name),
+      h('h2', {}, data.groups.length > 1 && h('i', { class: `swatch ${color(g)}` }), group.label),
       h('p', { class: 'big' }, success.length ? percent(success[success.length - 1]) : num(total[total.length - 1])),
       h('p', {}, `${success.length ? 'success' : 'return'}, ${curve ? splitName(curve.split) : 'nothing recorded'}`,
         success.length > 1 && `, from ${percent(success[0])}`),
