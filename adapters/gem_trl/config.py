@@ -78,9 +78,7 @@ class GemConfig(GRPOConfig):
             raise ValueError(f"eval_episodes must be positive, got {self.eval_episodes!r}")
         if self.advantage in GROUP_ESTIMATORS:
             if self.share_seed is False:
-                raise ValueError(
-                    f"advantage={self.advantage!r} compares episodes of one seed; share_seed=False hinders it"
-                )
+                raise ValueError(f"advantage={self.advantage!r} compares episodes of one seed: drop share_seed=False")
             local = self.per_device_train_batch_size * (self.steps_per_generation or 1)
             if local % (self.num_generations or 1):
                 raise ValueError(
