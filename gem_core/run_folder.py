@@ -57,6 +57,8 @@ class RunFolder:
         self._clock = clock
         self._started_at = clock()
         if resume:
+            for path in (self.metrics_path, self.episodes_path):
+                _drop_partial_line(path)
             rows = read_jsonl(self.metrics_path)
             if rows:  # wall_s goes on where the earlier part of the run ended
                 self._started_at -= float(rows[-1].get("wall_s", 0.0))
@@ -163,6 +165,17 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
             if number < len(lines):
                 raise ValueError(f"{path}, line {number}: not JSON: {e}") from e
     return rows
+
+
+def _drop_partial_line(path: Path) -> None:
+    """Cuts off a last line that a crash left unfinished; what is appended would become part of it."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        with path.open("r+b") as file:
+            file.truncate(whole)
 
 
 def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -82,3 +82,14 @@ def test_tensorboard_events_are_written_where_installed(tmp_path: Path) -> None:
     run.close()
     run.close()
     assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_a_line_cut_by_a_crash_does_not_swallow_what_is_written_after_the_resume(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, tensorboard=False)
+    run.log_metrics(0, {"success": 0.1})
+    run.log_metrics(8, {"success": 0.2})
+    run.metrics_path.write_bytes(run.metrics_path.read_bytes()[:-7])
+    run = RunFolder(tmp_path, resume=True, tensorboard=False)
+    run.log_metrics(8, {"success": 0.3})
+    run.log_metrics(16, {"success": 0.4})
+    assert [r["success"] for r in read_jsonl(run.metrics_path)] == [0.1, 0.3, 0.4]
