@@ -1,7 +1,7 @@
 # Each target does all its own set-up in .venv; running one again at once is cheap.
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS ?= dev,trl,math,search,mcp,ray,eval
+EXTRAS ?= dev,trl,math,code,vision,search,mcp,ray,zim
 BIN := $(VENV)/bin
 # The CPU build of PyTorch goes in first, so that no resolver pulls a CUDA build. Where your package index serves CUDA
 # builds under this version, point TORCH_ARGS at a CPU index (pip's --index-url).
@@ -10,7 +10,8 @@ TORCH_ARGS ?=
 CONSTRAINTS := constraints/cpu.txt
 PYTEST_ARGS ?= -n 2
 
-.PHONY: help train test setup lint format coverage bench clean
+
+.PHONY: help train test test-browser setup lint format coverage bench clean
 
 help:
 	@echo "make train     train the tiny agent on a CPU (sets up .venv first)"
@@ -33,6 +34,13 @@ train: setup
 
 test: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The report in a real browser.
+test-browser: setup
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+		{ echo "needs Chromium: apt-get install chromium chromium-driver"; exit 1; }
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) 'selenium>=4.20'
+	$(BIN)/python -m pytest -m browser tests/report
 
 lint: setup
 	$(BIN)/ruff check .
