@@ -175,6 +175,10 @@ class EpisodeSession:
         return self.episode.done
 
     @property
+    def started(self) -> bool:
+        return self._started_at is not None
+
+    @property
     def prompt(self) -> Prompt | None:
         """The prompt waiting for :meth:`submit`; None before the start, while the environment acts and at the end."""
         return self._prompt

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, cast, get_args
 
-from gem_core.core import StepTuple
+from gem_core.core import Info, StepTuple
 
 
 class AutoresetMode(Enum):
@@ -92,6 +92,14 @@ def failure(kind: FaultKind, message: str, where: str, traceback: str | None = N
     if traceback is not None:
         fault["traceback"] = traceback
     return "", 0.0, False, True, {"error": fault}
+
+
+def fault_of(info: Info) -> EnvFault | None:
+    """The fault that a failed episode's ``info`` tells of. Environments may use the key ``error`` for other things."""
+    fault = info.get("error")
+    if isinstance(fault, dict) and fault.get("kind") in get_args(FaultKind) and "where" in fault:
+        return cast(EnvFault, fault)
+    return None
 
 
 def after_failed_autoreset(final: StepTuple, reset: StepTuple) -> StepTuple:
