@@ -115,31 +115,31 @@ class Engine:
         for host in list(self._hosts.values()):
             host.autoreset_here = False
 
-    def close(self, wait_s: float = 5.0) -> None:
-        """Ends the threads and closes the environments; those still stuck after ``wait_s`` are left to end alone."""
+    def close(self, wait_s: float = 5.0, wait_given_up_s: float = 5.0) -> None:
+        """Ends the threads and closes the environments.
+
+        Args:
+            wait_s: For steps under way; then they are interrupted, and what does not end then ends alone.
+            wait_given_up_s: For steps that passed their limit.
+        """
         self._closed.set()
         with self._lock:
-            steppers = [*self._steppers, *self._stuck]
+            steppers, stuck = list(self._steppers), list(self._stuck)
         for _ in steppers:
             self._queue.put(None)
-        deadline = time.monotonic() + wait_s
-        own = threading.current_thread()
-        grace = time.monotonic() + min(1.0, wait_s / 2)
-        for stepper in steppers:
-            if stepper.thread is not own and stepper.thread is not None and not stepper.abandoned:
-                stepper.thread.join(max(0.0, grace - time.monotonic()))
-        late = [s for s in steppers if s.thread is not None and s.thread.is_alive() and s.thread is not own]
+        now = time.monotonic()
+        _join(steppers, now + min(1.0, wait_s / 2))
         if self._interrupt:
-            for stepper in late:
-                _raise_in(stepper.thread)
-        for stepper in late:
-            if stepper.thread is not None:
-                stepper.thread.join(max(0.0, deadline - time.monotonic()))
-        busy = {id(s.host) for s in steppers if s.command is not None}
+            for stepper in [*steppers, *stuck]:
+                if stepper.command is not None:
+                    _raise_in(stepper.thread)
+        _join(steppers, now + wait_s)
+        _join(stuck, now + wait_given_up_s)
+        busy = {id(s.host) for s in [*steppers, *stuck] if s.command is not None}
         for host in list(self._hosts.values()):
             if id(host) not in busy:  # never close an environment under a step; its own thread does that
                 host.close()
-        if self._watchdog is not None and self._watchdog is not own:
+        if self._watchdog is not None and self._watchdog is not threading.current_thread():
             self._watchdog.join(1.0)
 
     # -- steppers ---------------------------------------------------------------------------------------------
@@ -252,6 +252,13 @@ class Engine:
         message = f"the {command.op} took longer than {limit:g} s"
         value = TimeoutError(message) if command.op in ("build", "call") else failure("timeout", message, where)
         return Reply(command.slot, command.ticket, HUNG, value)
+
+
+def _join(steppers: Sequence[_Stepper], deadline: float) -> None:
+    own = threading.current_thread()
+    for stepper in steppers:
+        if stepper.thread is not None and stepper.thread is not own:
+            stepper.thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _raise_in(thread: threading.Thread | None) -> None:

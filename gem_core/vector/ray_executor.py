@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import queue
 import threading
 import time
@@ -16,7 +17,7 @@ from gem_core.vector.executors import VectorOptions
 from gem_core.vector.fleet import Fleet, Worker
 from gem_core.vector.host import EnvFactory
 from gem_core.vector.types import AutoresetMode, Command, Reply
-from gem_core.vector.worker import WorkerHosts, encode, make_engine
+from gem_core.vector.worker import CLOSE_S, HEADER, WorkerHosts, encode, make_engine
 
 #: Environments of one actor by default.
 ENVS_PER_ACTOR = 8
@@ -54,7 +55,7 @@ class EnvActor:
 
     def close(self) -> None:
         """Closes the environments."""
-        self._engine.close(2.0)
+        self._engine.close(CLOSE_S, 0.0)
 
 
 class _Link:
@@ -182,10 +183,6 @@ class RayExecutor(Fleet):
 
 
 def decode(message: bytes) -> Any:
-    import pickle
-
-    from gem_core.vector.worker import HEADER
-
     return pickle.loads(memoryview(message)[HEADER.size :])
 
 

@@ -23,7 +23,7 @@ from gem_core.vector.types import RAISED, AutoresetMode, Command, Reply
 
 HEADER = struct.Struct("!I")
 #: Seconds that closing the environments may take.
-CLOSE_S = 2.0
+CLOSE_S = 1.0
 
 
 def serve(connection: socket.socket) -> None:
@@ -50,7 +50,7 @@ def serve(connection: socket.socket) -> None:
                 engine.put([Command(*c) for c in message])
     except (EOFError, OSError):
         pass
-    engine.close(CLOSE_S)
+    engine.close(CLOSE_S, 0.0)
 
 
 def make_engine(hosts: WorkerHosts, emit: Any, config: dict[str, Any]) -> Engine:
