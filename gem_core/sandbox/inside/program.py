@@ -1,0 +1,224 @@
+"""What happens in the child that becomes the program: limits, privileges given up, then the code itself."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import gc
+import importlib
+import linecache
+import os
+import signal
+import sys
+import threading
+import traceback
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+#: The program's name in tracebacks and ``sys.argv``.
+FILE_NAME = "main.py"
+#: Exit status of a child whose set-up failed; the code did not run.
+SETUP_FAILED = 125
+
+#: Names that models use without importing them, and where each comes from. ``module:name`` or a module.
+CONVENIENCES: dict[str, str] = {
+    **{
+        m: m
+        for m in (
+            "array", "base64", "bisect", "cmath", "collections", "copy", "csv", "datetime", "decimal", "fractions",
+            "functools", "hashlib", "heapq", "io", "itertools", "json", "math", "numpy", "operator", "os", "pandas",
+            "random", "re", "scipy", "statistics", "string", "struct", "sympy", "sys", "textwrap", "time", "typing",
+            "uuid",
+        )
+    },
+    **{
+        n: f"{m}:{n}"
+        for m, names in {
+            "bisect": "bisect_left bisect_right insort",
+            "collections": "ChainMap Counter OrderedDict defaultdict deque namedtuple",
+            "copy": "deepcopy",
+            "dataclasses": "dataclass",
+            "decimal": "Decimal",
+            "fractions": "Fraction",
+            "functools": "cache cmp_to_key lru_cache partial reduce",
+            "heapq": "heapify heappop heappush heapreplace merge nlargest nsmallest",
+            "itertools": "accumulate chain combinations combinations_with_replacement count cycle groupby islice "
+            "permutations product repeat zip_longest pairwise",
+            "math": "acos asin atan atan2 ceil comb cos degrees dist e exp factorial floor gcd hypot inf isqrt lcm log "
+            "log10 log2 nan perm pi prod radians sin sqrt tan",
+            "operator": "itemgetter attrgetter iand ior mul xor",
+            "os.path": "commonprefix",
+            "random": "choice randint randrange sample shuffle",
+            "string": "ascii_letters ascii_lowercase ascii_uppercase digits",
+            "typing": "Any Callable Deque Dict Generator Iterable Iterator List Optional Set Tuple Union",
+        }.items()
+        for n in names.split()
+    },
+    "np": "numpy",
+    "pd": "pandas",
+    "sp": "sympy",
+    "plt": "matplotlib.pyplot",
+}  # fmt: skip
+
+
+@dataclass
+class Job:
+    """One run, ready to be carried out by a forked child."""
+
+    #: Python source, or the words of a command.
+    code: str = ""
+    argv: list[str] | None = None
+    arguments: list[str] = field(default_factory=list)
+    #: ``(resource, soft, hard)``.
+    limits: list[tuple[int, int, int]] = field(default_factory=list)
+    folder: str = "/"
+    environment: dict[str, str] = field(default_factory=dict)
+    files: list[tuple[str, bytes]] = field(default_factory=list)
+    #: Supply names of :data:`CONVENIENCES` that the code uses and never binds.
+    supply_imports: bool = False
+
+
+def become_program(job: Job, confine: Any, stdin: int, stdout: int, stderr: int) -> None:
+    """Turns this forked child into the program; never returns.
+
+    Args:
+        confine: Called once everything is in place; gives up privileges and installs the filter.
+    """
+    try:
+        os.setsid()
+        os.dup2(stdin, 0)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        _close_all_but_standard()
+        _set_limits(job.limits)
+        os.chdir(job.folder)
+        confine()
+        for name, content in job.files:
+            _write_file(name, content)
+    except BaseException as e:
+        with contextlib.suppress(OSError):
+            os.write(2, f"sandbox: set-up failed: {type(e).__name__}: {e}\n".encode())
+        os._exit(SETUP_FAILED)
+    if job.argv is not None:
+        _run_command(job.argv, job.environment)
+    _run_python(job)
+
+
+def _close_all_but_standard() -> None:
+    os.closerange(3, max(256, os.sysconf("SC_OPEN_MAX")) if sys.platform != "linux" else 1 << 16)
+
+
+def _set_limits(limits: list[tuple[int, int, int]]) -> None:
+    import resource
+
+    for kind, soft, hard in limits:
+        try:
+            resource.setrlimit(kind, (soft, hard))
+        except ValueError:  # the host's hard limit is lower already, and stands
+            _, most = resource.getrlimit(kind)
+            resource.setrlimit(kind, (min(soft, most) if most >= 0 else soft, most))
+
+
+def _write_file(name: str, content: bytes) -> None:
+    if os.path.dirname(name):
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+    with open(name, "wb") as f:
+        f.write(content)
+
+
+def _run_command(argv: list[str], environment: dict[str, str]) -> None:
+    for ignored in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and an ignored signal would be inherited
+        signal.signal(getattr(signal, ignored), signal.SIG_DFL)
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as e:
+        os.write(2, f"{argv[0]}: {e.strerror}\n".encode())
+        os._exit(127 if isinstance(e, FileNotFoundError) else 126)
+    except ValueError as e:
+        os.write(2, f"{e}\n".encode())
+        os._exit(126)
+
+
+def _run_python(job: Job) -> None:
+    status = 1
+    try:
+        os.environ.update(job.environment)
+        main = types.ModuleType("__main__")
+        main.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = main
+        sys.argv = [FILE_NAME, *job.arguments]
+        sys.path.insert(0, job.folder)
+        sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+        sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+        sys.stderr = sys.__stderr__ = open(
+            2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
+        linecache.cache[FILE_NAME] = (len(job.code), None, job.code.splitlines(keepends=True), FILE_NAME)
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].seed()  # all children would otherwise draw the same numbers
+        gc.enable()
+        status = _execute(job, main.__dict__)
+    except BaseException:
+        pass
+    _finish()
+    os._exit(status)
+
+
+def _execute(job: Job, namespace: dict[str, Any]) -> int:
+    try:
+        code = compile(job.code, FILE_NAME, "exec", dont_inherit=True)
+        if job.supply_imports:
+            _supply(code, namespace)
+        exec(code, namespace)
+    except SystemExit as e:
+        if e.code is None or isinstance(e.code, int):
+            return (e.code or 0) & 0xFF
+        print(e.code, file=sys.stderr)
+        return 1
+    except BaseException as e:
+        _report(e)
+        return 130 if isinstance(e, KeyboardInterrupt) else 1
+    return 0
+
+
+def _report(error: BaseException) -> None:
+    """The traceback, without the frames of this module."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    if sys.excepthook is not sys.__excepthook__:
+        sys.excepthook(type(error), error, frames)
+        return
+    traceback.print_exception(type(error), error, frames)
+
+
+def _supply(code: types.CodeType, namespace: dict[str, Any]) -> None:
+    """Imports what the code uses and does not define. Its own definitions come later and win."""
+    used: set[str] = set()
+    todo = [code]
+    while todo:
+        current = todo.pop()
+        used.update(current.co_names)
+        todo += [c for c in current.co_consts if isinstance(c, types.CodeType)]
+    for name in used & CONVENIENCES.keys():
+        if hasattr(builtins, name):
+            continue
+        module, _, attribute = CONVENIENCES[name].partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            namespace[name] = getattr(found, attribute) if attribute else found
+        except Exception:  # not installed: the program's own NameError says it best
+            continue
+
+
+def _finish() -> None:
+    """What the interpreter does at its end: waits for threads, runs exit handlers, flushes."""
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()

@@ -1,0 +1,498 @@
+"""The sandbox as its users see it: one service for a whole process, any number of threads."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from gem_core.sandbox.limits import LEVELS, Limits, RunResult, join_output
+from gem_core.sandbox.template import SandboxError, Slot, Template
+
+#: Modules that run in the template before any program does, if the program names them.
+DEFAULT_PRELOAD = ("numpy", "sympy")
+#: Seconds after its limit at which a run whose supervisor does not answer is given up.
+BACKSTOP_S = 3.0
+#: How programs call modules that they need not import themselves.
+_SHORT_NAMES = {"numpy": "np", "sympy": "sp", "pandas": "pd"}
+
+
+class Sandbox:
+    """Runs untrusted programs, each in a fresh process with limits, away from this process and the host.
+
+    Thread-safe. Nothing is started before the first run; a copy made by ``fork`` or by pickling starts processes of its
+    own. One program that breaks out of a limit, or its supervisor, never affects another run.
+
+    Args:
+        preload: Modules imported once, in advance. A program that names one is forked from a template that has it;
+            others are forked from a smaller one, which is faster.
+        max_workers: Programs at once; more wait for their turn. The number of usable cores, at least 4, by default.
+        level: The level of isolation to use (see :data:`~gem_core.sandbox.LEVELS`); None = the strongest there is.
+        require_level: The weakest level that will do.
+        limits: Defaults of every run.
+        python: Interpreter that runs the programs. It must have the same version as this one.
+
+    Raises:
+        ValueError: an unknown level.
+        SandboxError: at the first run (or :meth:`describe`), where a level cannot be had; the message says why.
+    """
+
+    def __init__(
+        self,
+        preload: Sequence[str] = DEFAULT_PRELOAD,
+        max_workers: int | None = None,
+        level: str | None = None,
+        require_level: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        for name, value in (("level", level), ("require_level", require_level)):
+            if value is not None and value not in LEVELS:
+                raise ValueError(f"{name} must be one of {', '.join(LEVELS)} (weakest first), got {value!r}")
+        if level is not None and require_level is not None and LEVELS.index(level) < LEVELS.index(require_level):
+            raise ValueError(f"level={level!r} is weaker than require_level={require_level!r}")
+        if isinstance(preload, str) or not all(re.fullmatch(r"[A-Za-z_][\w.]*", m) for m in preload):
+            raise ValueError(f"preload must be a sequence of module names, got {preload!r}")
+        if max_workers is not None and (isinstance(max_workers, bool) or max_workers < 1):
+            raise ValueError(f"max_workers must be a positive integer, got {max_workers!r}")
+        self.preload = tuple(preload)
+        self.max_workers = max_workers or max(4, usable_cores())
+        self.level = level
+        self.require_level = require_level
+        self.limits = limits or Limits()
+        self._reset()
+        _sandboxes.add(self)
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._turns = threading.BoundedSemaphore(self.max_workers)
+        self._templates: dict[tuple[str, ...], Template] = {}
+        self._idle: dict[tuple[str, ...], list[Slot]] = {}
+        self._in_force: str | None = None
+        self._refused: dict[str, str] = {}
+        self._executor: ThreadPoolExecutor | None = None
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        code: str,
+        *,
+        stdin: str | bytes = "",
+        arguments: Sequence[str] = (),
+        files: Mapping[str, str | bytes] | None = None,
+        supply_imports: bool = False,
+        limits: Limits | None = None,
+        **changed: Any,
+    ) -> RunResult:
+        """Runs a Python program as ``__main__`` in an empty folder of its own.
+
+        Args:
+            code: The program's source.
+            stdin: What it reads from standard input.
+            arguments: Its ``sys.argv[1:]``.
+            files: Name (relative, no ``..``) -> content of files that lie in its folder.
+            supply_imports: Import well-known names (``np``, ``math``, ``Counter``, ...) that it uses without having
+                defined them.
+            limits: Instead of the sandbox's own.
+            **changed: Single fields of :class:`Limits`, such as ``timeout=2``.
+        """
+        header = {"arguments": list(arguments), "supply_imports": supply_imports}
+        return self._run(code, header, stdin, files, self._limits(limits, changed))
+
+    def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: str | bytes = "",
+        files: Mapping[str, str | bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        **changed: Any,
+    ) -> RunResult:
+        """As :meth:`run`, for a command of the host's system, such as ``["sh", "-c", script]``."""
+        header = _command_header(argv, environment)
+        return self._run("", header, stdin, files, self._limits(limits, changed))
+
+    def run_many(self, code: str, stdins: Iterable[str | bytes], **kwargs: Any) -> list[RunResult]:
+        """One run of ``code`` for each input, side by side; results in the order of the inputs."""
+        return list(self._threads().map(lambda stdin: self.run(code, stdin=stdin, **kwargs), stdins))
+
+    def workspace(self, limits: Limits | None = None) -> Workspace:
+        """A folder that stays from run to run; see :class:`Workspace`."""
+        return Workspace(self, limits or self.limits)
+
+    def describe(self) -> dict[str, Any]:
+        """What is in force on this host; starts the service where it is not running.
+
+        ``level``, ``refused`` (stronger levels and why the host does not have them), ``python``, ``preload``,
+        ``missing`` (modules that could not be preloaded, and why), ``max_workers``, ``lacks`` (what the level does not
+        keep a program from).
+        """
+        self.run("")
+        assert self._in_force is not None
+        templates = list(self._templates.values())
+        return {
+            "level": self._in_force,
+            "refused": dict(self._refused),
+            "preload": sorted({name for t in templates for name in t.loaded}),
+            "missing": {name: why for t in templates for name, why in t.missing.items()},
+            "max_workers": self.max_workers,
+            "lacks": list(LACKS[self._in_force]),
+        }
+
+    def close(self) -> None:
+        """Ends all processes. The next run starts new ones."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+            templates, self._templates = self._templates, {}
+            executor, self._executor = self._executor, None
+        for slots in idle.values():
+            for slot in slots:
+                slot.close()
+        for template in templates.values():
+            template.close()
+        if executor is not None:
+            executor.shutdown(wait=False)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("preload", "max_workers", "level", "require_level", "limits")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+        _sandboxes.add(self)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _limits(self, limits: Limits | None, changed: dict[str, Any]) -> Limits:
+        try:
+            return replace(limits or self.limits, **changed) if changed else limits or self.limits
+        except TypeError:
+            known = ", ".join(Limits.__dataclass_fields__)
+            unknown = ", ".join(sorted(set(changed) - set(Limits.__dataclass_fields__)))
+            raise ValueError(f"there is no limit called {unknown} (there are: {known})") from None
+
+    def _run(
+        self,
+        code: str,
+        header: dict[str, Any],
+        stdin: str | bytes,
+        files: Mapping[str, str | bytes] | None,
+        limits: Limits,
+    ) -> RunResult:
+        blobs, names = _blobs(code, stdin, files)
+        modules = tuple(m for m in self.preload if _names(code, m))
+        header = {**header, **_numbers(limits), "file_names": names}
+        with self._turns:
+            slot = self._take(modules)
+            try:
+                result = _ask(slot, header, blobs, limits.timeout)
+            except BaseException:
+                slot.kill()
+                raise
+            if result is None:
+                slot.kill()
+                return _lost(limits.timeout)
+            self._give_back(modules, slot)
+            return result
+
+    def _take(self, modules: tuple[str, ...]) -> Slot:
+        while True:
+            with self._lock:
+                idle = self._idle.get(modules)
+                slot = idle.pop() if idle else None
+            if slot is None:
+                return self._new_slot(modules)
+            if slot.alive():
+                return slot
+            slot.close()
+
+    def _give_back(self, modules: tuple[str, ...], slot: Slot) -> None:
+        with self._lock:
+            if slot.template is not self._templates.get(modules):  # closed meanwhile
+                spare: Slot | None = slot
+            else:
+                self._idle.setdefault(modules, []).append(slot)
+                held = sum(map(len, self._idle.values()))
+                # Each set of modules has slots of its own; those of another set make room.
+                other = next((k for k, v in self._idle.items() if v and k != modules), modules)
+                spare = self._idle[other].pop(0) if held > self.max_workers else None
+        if spare is not None:
+            spare.close()
+
+    def _new_slot(self, modules: tuple[str, ...]) -> Slot:
+        with self._lock:
+            for last in (False, True):
+                template = self._templates.get(modules)
+                if template is None:
+                    template = self._templates[modules] = Template(modules)
+                try:
+                    return self._slot_of(template)
+                except (OSError, EOFError) as e:  # the template has died
+                    template.close()
+                    del self._templates[modules]
+                    if last:
+                        raise SandboxError(f"the sandbox's processes cannot be started: {e}") from None
+        raise AssertionError("unreachable")
+
+    def _slot_of(self, template: Template) -> Slot:
+        """A slot of the level in force; the first call finds out which that is."""
+        if self._in_force is not None:
+            return template.start_slot(self._in_force, self.limits.disk_bytes)
+        self._refused = {}
+        wanted = [self.level] if self.level is not None else list(reversed(LEVELS))
+        least = LEVELS.index(self.require_level) if self.require_level is not None else 0
+        for level in wanted:
+            if LEVELS.index(level) < least:
+                break
+            try:
+                slot = template.start_slot(level, self.limits.disk_bytes)
+                self._check(slot)
+            except SandboxError as e:
+                self._refused[level] = str(e)
+                continue
+            self._in_force = level
+            return slot
+        why = "; ".join(f"{level}: {reason}" for level, reason in self._refused.items())
+        asked = f"level={self.level!r}" if self.level is not None else f"require_level={self.require_level!r}"
+        raise SandboxError(f"this host does not allow {asked} ({why})")
+
+    def _check(self, slot: Slot) -> None:
+        """A first run: all that a level needs has then been set up once."""
+        result = None
+        with contextlib.suppress(OSError, EOFError):
+            result = _ask(slot, {**_numbers(Limits(timeout=20)), "file_names": []}, [b"print(1)", b""], 20)
+        if result is None or result.stdout != "1\n":
+            slot.kill()
+            raise SandboxError(result.stderr.strip() or result.detail if result else "its supervisor died")
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self.max_workers, thread_name_prefix="sandbox")
+            return self._executor
+
+
+class Workspace:
+    """A folder that stays from run to run, for tasks of several steps; in everything else as :class:`Sandbox`.
+
+    Processes do not stay: whatever a run leaves running is ended with it. Not thread-safe. Close it, or use it in a
+    ``with`` statement; the folder is gone then.
+    """
+
+    def __init__(self, sandbox: Sandbox, limits: Limits) -> None:
+        self.sandbox = sandbox
+        self.limits = limits
+        self._slot: Slot | None = None
+        self._closed = False
+        self._owner = os.getpid()
+
+    def run(
+        self, code: str, *, stdin: str | bytes = "", files: Mapping[str, str | bytes] | None = None, **changed: Any
+    ) -> RunResult:
+        """A Python program; see :meth:`Sandbox.run`."""
+        return self._run(code, {}, stdin, files, changed)
+
+    def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: str | bytes = "",
+        files: Mapping[str, str | bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
+        **changed: Any,
+    ) -> RunResult:
+        """A command; see :meth:`Sandbox.run_command`."""
+        return self._run("", _command_header(argv, environment), stdin, files, changed)
+
+    def write_files(self, files: Mapping[str, str | bytes]) -> None:
+        """Puts files into the folder.
+
+        Raises:
+            OSError: one cannot be written.
+        """
+        result = self._run("", {}, "", files, {})
+        if not result.ok:
+            raise OSError(f"the files could not be written: {result.stderr.strip() or result.detail}")
+
+    def close(self) -> None:
+        self._closed = True
+        slot, self._slot = self._slot, None
+        if slot is not None and self._owner == os.getpid():
+            slot.close()
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _run(
+        self,
+        code: str,
+        header: dict[str, Any],
+        stdin: str | bytes,
+        files: Mapping[str, str | bytes] | None,
+        changed: dict[str, Any],
+    ) -> RunResult:
+        if self._closed:
+            raise RuntimeError("the workspace is closed")
+        if self._owner != os.getpid():
+            raise RuntimeError("a workspace belongs to the process that opened it")
+        limits = replace(self.sandbox._limits(self.limits, changed), disk_bytes=self.limits.disk_bytes)
+        blobs, names = _blobs(code, stdin, files)
+        if self._slot is None:
+            self._slot = self.sandbox._new_slot(())
+        request = {**header, **_numbers(limits), "file_names": names, "keep": True}
+        try:
+            result = _ask(self._slot, request, blobs, limits.timeout)
+        except BaseException:
+            self._lose()
+            raise
+        if result is None:
+            self._lose()
+            raise SandboxError("the workspace's supervisor died, and its files with it")
+        return result
+
+    def _lose(self) -> None:
+        slot, self._slot = self._slot, None
+        self._closed = True
+        if slot is not None:
+            slot.kill()
+
+
+#: What each level does not keep a program from, besides what all share: the kernel itself is the host's.
+LACKS: dict[str, tuple[str, ...]] = {
+    "process": (
+        "network is reachable",
+        "files of the host that the user may read or write are within reach",
+        "processes of the same user can be seen and signalled",
+    ),
+    "process+seccomp": (
+        "files of the host that the user may read or write are within reach",
+        "processes of the same user can be seen",
+    ),
+    "namespace": ("the whole kernel interface is open", "sockets outside IP, such as vsock, are not blocked"),
+    "namespace+seccomp": (),
+}
+
+
+def _names(code: str, module: str) -> bool:
+    short = _SHORT_NAMES.get(module)
+    if module not in code and (short is None or short not in code):
+        return False
+    return re.search(rf"\b(?:{re.escape(module)}{f'|{short}' if short else ''})\b", code) is not None
+
+
+def _command_header(argv: Sequence[str], environment: Mapping[str, str] | None) -> dict[str, Any]:
+    if isinstance(argv, str) or not argv or not all(isinstance(word, str) for word in argv):
+        raise ValueError(f"argv must be a non-empty sequence of strings, got {argv!r}")
+    return {"argv": list(argv), "environment": dict(environment or {})}
+
+
+def _blobs(
+    code: str, stdin: str | bytes, files: Mapping[str, str | bytes] | None
+) -> tuple[list[bytes], list[str]]:
+    if not isinstance(code, str):
+        raise ValueError(f"code must be a string, got {type(code).__name__}")
+    names = list(files or {})
+    for name in names:
+        if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+            raise ValueError(f"a file's name must be relative and without '..', got {name!r}")
+    contents = [_encode(content) for content in (files or {}).values()]
+    return [code.encode("utf-8", "surrogatepass"), _encode(stdin), *contents], names
+
+
+def _encode(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+
+
+def _numbers(limits: Limits) -> dict[str, Any]:
+    numbers = {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
+    if numbers["cpu_s"] is None:
+        numbers["cpu_s"] = int(limits.timeout) + 2
+    return numbers
+
+
+def _ask(slot: Slot, header: dict[str, Any], blobs: list[bytes], timeout: float) -> RunResult | None:
+    """The result of one run; None where the slot is lost."""
+    try:
+        reply, parts = slot.ask(header, blobs, time.monotonic() + timeout + BACKSTOP_S)
+    except (OSError, EOFError):  # TimeoutError too
+        return None
+    stdout, stdout_omitted = join_output(parts[0], parts[1], reply.get("stdout_total", 0))
+    stderr, stderr_omitted = join_output(parts[2], parts[3], reply.get("stderr_total", 0))
+    return RunResult(
+        stdout=stdout,
+        stderr=stderr,
+        exit_code=reply["exit_code"],
+        verdict=reply["verdict"],
+        detail=reply["detail"],
+        wall_s=reply.get("wall_s", 0.0),
+        cpu_s=reply.get("cpu_s", 0.0),
+        stdout_omitted=stdout_omitted,
+        stderr_omitted=stderr_omitted,
+    )
+
+
+def _lost(timeout: float) -> RunResult:
+    return RunResult("", "", -9, "killed", "the supervisor of the run died", timeout, 0.0)
+
+
+def usable_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
+# -- the process's own instance ---------------------------------------------------------------------------------------
+
+_sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
+_default: Sandbox | None = None
+_default_lock = threading.Lock()
+
+
+def default_sandbox() -> Sandbox:
+    """The instance that everything in this process shares unless it is given another."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Sandbox()
+        return _default
+
+
+def _after_fork_in_child() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()
+    for sandbox in list(_sandboxes):
+        for slots in sandbox._idle.values():
+            for slot in slots:
+                slot.connection.close()
+        for template in sandbox._templates.values():
+            template.disown()
+        sandbox._reset()
+
+
+def _close_all() -> None:
+    for sandbox in list(_sandboxes):
+        sandbox.close()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)
