@@ -32,7 +32,7 @@ def build_tiny(
         env_ids: Environments to read; see :func:`gem_core.tiny.corpus`.
         hidden_size: Width.
         num_layers: Depth.
-        num_heads: Attention heads; None = ``hidden_size / head_dim``.
+        num_heads: Attention heads; None = one for every 16 of ``hidden_size``.
         head_dim: vLLM's CPU kernels take 32 and more.
         max_position_embeddings: Context window in tokens.
         ordered_numbers: Start the embeddings of 0 to 99 in number order, see :func:`order_numbers`.
@@ -40,17 +40,12 @@ def build_tiny(
     Returns:
         ``(model, tokenizer)``: a float32 ``Qwen3ForCausalLM`` in evaluation mode and a fast tokenizer with a chat
         template.
-
-    Raises:
-        ValueError: ``num_heads`` is not given and ``hidden_size`` is no multiple of ``head_dim``.
     """
-    if num_heads is None and hidden_size % head_dim:
-        raise ValueError(f"give num_heads, or a hidden_size that is a multiple of head_dim={head_dim}")
     tokenizer = build_tokenizer(corpus(env_ids))  # names the extra if transformers is missing
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    heads = num_heads or hidden_size // head_dim
+    heads = num_heads or max(1, hidden_size // 16)
     config = Qwen3Config(
         vocab_size=-(-len(tokenizer) // 64) * 64,  # tensor-parallel engines want a round size
         hidden_size=hidden_size,

@@ -8,7 +8,7 @@ alike, and a share of the episodes is random.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gem_core.chat import ChatRenderer
@@ -29,6 +29,7 @@ _FIRST_SEED = 3 * 2**30
 def demonstrations(
     tokenizer: Any,
     env: Env | str,
+    env_kwargs: Mapping[str, Any] | None = None,
     *,
     p_good: float = 0.7,
     seed: int = 0,
@@ -39,12 +40,13 @@ def demonstrations(
     Args:
         tokenizer: With a chat template.
         env: An environment, wrapped as in training, or its id.
+        env_kwargs: Arguments of the environment, where ``env`` is an id.
         p_good: Share of the episodes that the game's demonstrator plays; the others are random.
         seed: Same seed, same episodes.
         limits: Of each episode.
     """
     rng = random.Random(f"demonstrations:{seed}")
-    env = make(env) if isinstance(env, str) else env
+    env = make(env, **(env_kwargs or {})) if isinstance(env, str) else env
     env_id = env.unwrapped.env_id
     renderer, sensible = ChatRenderer(tokenizer), demonstrator(env_id) if env_id else None
     while True:
@@ -63,6 +65,7 @@ def warm_start(
     model: Any,
     tokenizer: Any,
     env: Env | str,
+    env_kwargs: Mapping[str, Any] | None = None,
     *,
     steps: int = 75,
     episodes_per_step: int = 64,
@@ -79,6 +82,7 @@ def warm_start(
         model: A causal language model.
         tokenizer: With a chat template.
         env: See :func:`demonstrations`.
+        env_kwargs: See :func:`demonstrations`.
         steps: AdamW updates.
         episodes_per_step: Episodes in each.
         learning_rate: After ``warmup_steps`` updates of linear rise.
@@ -96,7 +100,7 @@ def warm_start(
     device = model.get_input_embeddings().weight.device
     pad = tokenizer.pad_token_id
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
-    source = demonstrations(tokenizer, env, p_good=p_good, seed=seed, limits=limits)
+    source = demonstrations(tokenizer, env, env_kwargs, p_good=p_good, seed=seed, limits=limits)
     losses: list[float] = []
     was_training = model.training
     model.train()
