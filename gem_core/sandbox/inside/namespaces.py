@@ -12,7 +12,8 @@ import stat
 import struct
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-ALL_BUT_USER = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
+#: What a slot has of its own besides its process tree and user ids.
+INSIDE = NEWNS | NEWUTS | NEWIPC | NEWNET
 
 #: User ids inside: the supervisor's, where it has one of its own, and the program's.
 SUPERVISOR_UID, PROGRAM_UID = 0, 1000
@@ -78,6 +79,10 @@ class Kernel:
         zero = ctypes.c_ulong(0)
         self._check(self.libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
 
+    def close_from(self, first: int) -> None:
+        if self.libc.syscall(ctypes.c_long(436), ctypes.c_uint(first), ctypes.c_uint(2**32 - 1), ctypes.c_uint(0)) != 0:
+            os.closerange(first, 65536)  # before Linux 5.9
+
     def set_hostname(self, name: str) -> None:
         self._check(self.libc.sethostname(name.encode(), ctypes.c_size_t(len(name))), "sethostname")
 
@@ -98,8 +103,8 @@ def write_own_id_maps(uid: int, gid: int) -> None:
             f.write(f"{PROGRAM_UID} {value} 1\n")
 
 
-def build_root(kernel: Kernel, visible: list[str], disk_bytes: int, program_uid: int) -> int | None:
-    """Gives this mount namespace a root of its own: system and Python read-only, an empty /tmp, nothing else.
+def build_root(kernel: Kernel, visible: list[str]) -> int | None:
+    """Gives this mount namespace a root of its own: system and Python read-only, and nothing else.
 
     Returns a descriptor of a /proc of this process tree that has no path (programs cannot reach it), or None where
     the host does not allow one.
@@ -123,11 +128,11 @@ def build_root(kernel: Kernel, visible: list[str], disk_bytes: int, program_uid:
     for name, text in _ACCOUNTS.items():
         with open(f"/etc/{name}", "w") as f:
             f.write(text)
+    os.mkdir("/proc")  # stays empty for programs
+    os.mkdir("/tmp")
     proc = _hidden_proc(kernel)
     kernel.detach("/old")
     os.rmdir("/old")
-    os.mkdir("/tmp")
-    mount_scratch(kernel, disk_bytes, program_uid)
     kernel.mount("none", "/", None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
     return proc
 
@@ -168,17 +173,13 @@ def _touch(path: str) -> None:
 
 
 def _hidden_proc(kernel: Kernel) -> int | None:
-    os.mkdir("/proc")
     try:
         kernel.mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
     except OSError:
         return None  # refused where the host's own /proc is masked, as in most containers
-    else:
-        descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-        kernel.detach("/proc")
-        return descriptor
-    finally:
-        os.rmdir("/proc")
+    descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    kernel.detach("/proc")
+    return descriptor
 
 
 def mount_scratch(kernel: Kernel, disk_bytes: int, program_uid: int) -> None:

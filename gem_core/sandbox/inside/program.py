@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +81,14 @@ class Job:
     supply_imports: bool = False
 
 
-def become_program(job: Job, confine: Any, stdin: int, stdout: int, stderr: int) -> None:
+def become_program(
+    job: Job,
+    confine: Callable[[], None],
+    close_from: Callable[[int], None],
+    stdin: int,
+    stdout: int,
+    stderr: int,
+) -> None:
     """Turns this forked child into the program; never returns.
 
     Args:
@@ -91,7 +99,7 @@ def become_program(job: Job, confine: Any, stdin: int, stdout: int, stderr: int)
         os.dup2(stdin, 0)
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
-        _close_all_but_standard()
+        close_from(3)
         _set_limits(job.limits)
         os.chdir(job.folder)
         confine()
@@ -104,10 +112,6 @@ def become_program(job: Job, confine: Any, stdin: int, stdout: int, stderr: int)
     if job.argv is not None:
         _run_command(job.argv, job.environment)
     _run_python(job)
-
-
-def _close_all_but_standard() -> None:
-    os.closerange(3, max(256, os.sysconf("SC_OPEN_MAX")) if sys.platform != "linux" else 1 << 16)
 
 
 def _set_limits(limits: list[tuple[int, int, int]]) -> None:

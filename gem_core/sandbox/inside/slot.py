@@ -63,6 +63,8 @@ class Place:
     tree: Tree
     #: Gives up privileges and installs the filter, in the child.
     confine: Callable[[], None]
+    #: Closes all descriptors from a number on.
+    close_from: Callable[[int], None]
     #: Folder that holds the program's own, and a call that empties it if the last run left anything there.
     scratch: str
     clean: Callable[[int], None]
@@ -111,7 +113,7 @@ class Slot:
         try:
             pid = os.fork()
             if pid == 0:
-                become_program(job, self.place.confine, stdin, out_write, err_write)
+                become_program(job, self.place.confine, self.place.close_from, stdin, out_write, err_write)
         except OSError as e:
             for descriptor in (out_read, out_write, err_read, err_write):
                 os.close(descriptor)

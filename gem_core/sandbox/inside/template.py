@@ -133,23 +133,26 @@ class Template:
             os.close(go_write)
 
     def _follow(self, pid: int, report: int, go: int) -> int:
-        """Talks a new slot through its start: id maps on request, then its process id."""
+        """Talks a new slot through its start; its process id, once it is ready."""
+        slot = pid
         while True:
-            message = os.read(report, 512)
-            if message == b"m":  # it has entered a user namespace and wants its ids mapped
+            kind = os.read(report, 1)
+            if kind == b"p":  # the slot is a child of the first process, which leaves
+                slot = _PID.unpack(os.read(report, 4))[0]
+                os.waitpid(pid, 0)
+            elif kind == b"m":  # it has entered a user namespace and wants its ids mapped
                 try:
-                    namespaces.write_id_maps(pid, self._outside_id())
+                    namespaces.write_id_maps(slot, self._outside_id())
                     os.write(go, b"y")
                 except OSError:
                     os.write(go, b"n")
-            elif message[:1] == b"p":
-                slot = _PID.unpack(message[1:5])[0]
-                if slot != pid:
-                    os.waitpid(pid, 0)
-                return int(slot)
+            elif kind == b"r":
+                return slot
             else:
-                os.waitpid(pid, 0)
-                raise OSError(message[1:].decode(errors="replace") or "the slot's process died at its start")
+                why = os.read(report, 512).decode(errors="replace") if kind else "the slot's process died at its start"
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(slot, 0)
+                raise OSError(why)
 
     def _outside_id(self) -> int:
         return _FIRST_OUTSIDE_ID + (os.getpid() * 64 + self.created * 2) % _OUTSIDE_IDS
@@ -164,8 +167,8 @@ class Template:
         if level.startswith("namespace"):
             place = self._namespace_place(request, report, go, base_bytes)
         else:
-            os.write(report, b"p" + _PID.pack(os.getpid()))
             place = self._process_place(level, base_bytes)
+        os.write(report, b"r")
         os.close(report)
         os.close(go)
         if sys.platform == "linux":
@@ -175,38 +178,37 @@ class Template:
 
     def _namespace_place(self, request: dict[str, Any], report: int, go: int, base_bytes: int) -> Place:
         kernel = namespaces.Kernel()
-        uid, gid = os.geteuid(), os.getegid()
-        own_ids = False  # the supervisor and the program have different user ids
-        program_uid = namespaces.PROGRAM_UID
-        try:
-            kernel.unshare(namespaces.NEWUSER | namespaces.ALL_BUT_USER)
-        except OSError:
-            if uid != 0:
-                raise
-            kernel.unshare(namespaces.ALL_BUT_USER)  # user namespaces switched off, but root needs none
-            own_ids, program_uid = True, self._outside_id()
-        else:
-            if uid == 0 and request.get("separate_ids", True):
-                os.write(report, b"m")
-                own_ids = os.read(go, 1) == b"y"
-            if own_ids:
-                os.setresgid(0, 0, 0)
-                os.setresuid(0, 0, 0)
-                os.setgroups([])
-            else:
-                namespaces.write_own_id_maps(uid, gid)
-        # The first child of an unshared PID namespace is its process 1; when that ends, all others do.
+        privileged = os.geteuid() == 0
+        if privileged:
+            try:
+                kernel.unshare(namespaces.NEWPID)
+            except OSError:  # root of a container, without the capabilities
+                privileged = False
+        if not privileged:
+            uid, gid = os.geteuid(), os.getegid()
+            kernel.unshare(namespaces.NEWUSER | namespaces.NEWPID | namespaces.INSIDE)
+            namespaces.write_own_id_maps(uid, gid)
+        # The first child after that is process 1 of the PID namespace; when it ends, all others do.
         pid = os.fork()
         if pid:
             os.write(report, b"p" + _PID.pack(pid))
             os._exit(0)
+        program_uid = namespaces.PROGRAM_UID
+        if privileged:
+            # The root is built before a user namespace is entered: afterwards, what only root may look into (such as
+            # a Python below /root) would be out of reach.
+            kernel.unshare(namespaces.NEWNS)
+            proc = namespaces.build_root(kernel, self.config["visible"])
+            program_uid = self._enter_user_namespace(kernel, report, go)
+        else:
+            proc = namespaces.build_root(kernel, self.config["visible"])
         kernel.set_hostname("sandbox")
         disk_bytes: int = request["disk_bytes"]
-        proc = namespaces.build_root(kernel, self.config["visible"], disk_bytes, program_uid)
+        namespaces.mount_scratch(kernel, disk_bytes, program_uid)
         code = seccomp.assemble() if request["level"].endswith("seccomp") else None
 
         def confine() -> None:
-            if own_ids:
+            if privileged:
                 os.setgroups([])
                 os.setresgid(program_uid, program_uid, program_uid)
                 os.setresuid(program_uid, program_uid, program_uid)
@@ -228,12 +230,28 @@ class Template:
         return Place(
             tree=Tree(proc, own_namespace=True),
             confine=confine,
+            close_from=kernel.close_from,
             scratch="/tmp",
             clean=clean,
             environment=self.config["environment"],
             base_bytes=base_bytes,
-            extra_processes=0 if own_ids else 1,
+            extra_processes=0 if privileged else 1,
         )
+
+    def _enter_user_namespace(self, kernel: namespaces.Kernel, report: int, go: int) -> int:
+        """As root: two ids without any right on the host, the supervisor's and the program's; returns the latter."""
+        try:
+            kernel.unshare(namespaces.NEWUSER | namespaces.INSIDE)
+        except OSError:  # user namespaces are switched off, but root needs none
+            kernel.unshare(namespaces.INSIDE)
+            return self._outside_id()
+        os.write(report, b"m")
+        if os.read(go, 1) != b"y":
+            raise OSError("the ids of a user namespace cannot be mapped")
+        os.setresgid(0, 0, 0)
+        os.setresuid(0, 0, 0)
+        os.setgroups([])
+        return namespaces.PROGRAM_UID
 
     def _process_place(self, level: str, base_bytes: int) -> Place:
         if sys.platform == "linux":
@@ -261,6 +279,7 @@ class Template:
         return Place(
             tree=Tree(None, own_namespace=False),
             confine=confine,
+            close_from=kernel.close_from if sys.platform == "linux" else lambda first: os.closerange(first, 4096),
             scratch=scratch,
             clean=clean,
             environment=self.config["environment"],
