@@ -14,9 +14,11 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not the typing module's: what a template imports, every program pays for
+    from collections.abc import Callable
+    from typing import Any
 
 #: The program's name in tracebacks and ``sys.argv``.
 FILE_NAME = "main.py"
@@ -64,21 +66,53 @@ CONVENIENCES: dict[str, str] = {
 }  # fmt: skip
 
 
-@dataclass
 class Job:
-    """One run, ready to be carried out by a forked child."""
+    """One run, ready to be carried out by a forked child.
 
-    #: Python source, or the words of a command.
-    code: str = ""
-    argv: list[str] | None = None
-    arguments: list[str] = field(default_factory=list)
-    #: ``(resource, soft, hard)``.
-    limits: list[tuple[int, int, int]] = field(default_factory=list)
-    folder: str = "/"
-    environment: dict[str, str] = field(default_factory=dict)
-    files: list[tuple[str, bytes]] = field(default_factory=list)
-    #: Supply names of :data:`CONVENIENCES` that the code uses and never binds.
-    supply_imports: bool = False
+    Args:
+        code: Python source, where there is no ``argv``.
+        argv: The words of a command.
+        arguments: The Python program's ``sys.argv[1:]``.
+        limits: ``(resource, soft, hard)``.
+        folder: Where it runs.
+        environment: Its environment; a Python program's is added to the template's, which is the same.
+        files: Names and contents to write into the folder first.
+        supply_imports: Supply names of :data:`CONVENIENCES` that the code uses and never binds.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        argv: list[str] | None,
+        arguments: list[str],
+        limits: list[tuple[int, int, int]],
+        folder: str,
+        environment: dict[str, str],
+        files: list[tuple[str, bytes]],
+        supply_imports: bool,
+    ) -> None:
+        self.code, self.argv, self.arguments = code, argv, arguments
+        self.limits, self.folder, self.environment = limits, folder, environment
+        self.files, self.supply_imports = files, supply_imports
+
+
+def open_standard_streams() -> None:
+    """Streams on descriptors 0, 1 and 2 as a program has them; made in the supervisor, which saves each child that."""
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
+    read, write = os.pipe()  # what the program will have: a stream looks at its descriptor once
+    saved = os.dup(1)
+    os.dup2(write, 1)
+    os.dup2(write, 2)
+    sys.stdout = sys.__stdout__ = open(  # type: ignore[misc]
+        1, "w", encoding="utf-8", errors="surrogateescape", closefd=False
+    )
+    sys.stderr = sys.__stderr__ = open(  # type: ignore[misc]
+        2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+    os.dup2(saved, 1)
+    os.dup2(saved, 2)
+    for descriptor in (read, write, saved):
+        os.close(descriptor)
 
 
 def become_program(
@@ -154,11 +188,6 @@ def _run_python(job: Job) -> None:
         sys.modules["__main__"] = main
         sys.argv = [FILE_NAME, *job.arguments]
         sys.path.insert(0, job.folder)
-        sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-        sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-        sys.stderr = sys.__stderr__ = open(
-            2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-        )
         linecache.cache[FILE_NAME] = (len(job.code), None, job.code.splitlines(keepends=True), FILE_NAME)
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()  # all children would otherwise draw the same numbers
@@ -220,7 +249,8 @@ def _supply(code: types.CodeType, namespace: dict[str, Any]) -> None:
 def _finish() -> None:
     """What the interpreter does at its end: waits for threads, runs exit handlers, flushes."""
     with contextlib.suppress(BaseException):
-        threading._shutdown()  # type: ignore[attr-defined]
+        if threading.active_count() > 1:
+            threading._shutdown()  # type: ignore[attr-defined]
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

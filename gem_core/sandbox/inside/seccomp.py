@@ -60,13 +60,18 @@ _ERRORS = {
     "io_uring_enter": errno.ENOSYS,
     "io_uring_register": errno.ENOSYS,
 }
-_BY_ARGUMENT = ("clone", "prlimit64")
 _SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{CGROUP,UTS,IPC,USER,PID,NET} and CLONE_NEWNS
 
-_LOAD, _EQUAL, _SET, _AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+_LOAD, _JUMP, _EQUAL, _SET, _AT_LEAST, _RETURN = 0x20, 0x05, 0x15, 0x45, 0x35, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
+
+def _op(code: int, k: int, true: int = 0, false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, true, false, k)
+
+
+_REFUSE, _PASS = _op(_RETURN, _ERRNO | errno.EPERM), _op(_RETURN, _ALLOW)
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
 
@@ -84,32 +89,41 @@ def assemble(own_signals_only: int | None = None) -> bytes:
             only to itself and its own process group.
     """
     arch, numbers = _ARCHES[platform.machine()]
+    rules: list[tuple[int, list[bytes]]] = []
+    for name, number in numbers.items():
+        if name == "clone":
+            rule = [_op(_LOAD, _ARGUMENTS), _op(_SET, _NEW_NAMESPACES, 0, 1), _REFUSE, _PASS]
+        elif name == "prlimit64":  # on oneself it is how limits are read; on the supervisor it would be an attack
+            rule = [_op(_LOAD, _ARGUMENTS), _op(_EQUAL, 0, 1, 0), _REFUSE, _PASS]
+        elif name in _SIGNALS:
+            if own_signals_only is None:
+                continue
+            own, group = own_signals_only, 2**32 - own_signals_only
+            rule = [_op(_LOAD, _ARGUMENTS), _op(_EQUAL, own, 3, 0), _op(_EQUAL, 0, 2, 0), _op(_EQUAL, group, 1, 0)]
+            rule += [_REFUSE, _PASS]
+        elif name == "pidfd_send_signal" and own_signals_only is None:
+            continue
+        else:
+            rule = [_op(_RETURN, _ERRNO | _ERRORS.get(name, errno.EPERM))]
+        rules.append((number, rule))
     code = [_op(_LOAD, _ARCH), _op(_EQUAL, arch, 1, 0), _op(_RETURN, _KILL), _op(_LOAD, _NR)]
     # x86-64's x32 calls have a number range of their own that would pass by the list.
     code += [_op(_AT_LEAST, 0x40000000, 0, 1), _op(_RETURN, _ERRNO | errno.ENOSYS)]
-    refuse = _op(_RETURN, _ERRNO | errno.EPERM)
-    for name, number in numbers.items():
-        if name in _BY_ARGUMENT or (name in _SIGNALS and own_signals_only is None):
-            continue
-        if name == "pidfd_send_signal" and own_signals_only is None:
-            continue
-        if name in _SIGNALS and own_signals_only is not None:
-            own, group = own_signals_only, 2**32 - own_signals_only
-            code += [_op(_EQUAL, number, 0, 6), _op(_LOAD, _ARGUMENTS)]
-            code += [_op(_EQUAL, own, 2, 0), _op(_EQUAL, 0, 1, 0), _op(_EQUAL, group, 0, 1)]
-            code += [_op(_RETURN, _ALLOW), refuse]
-            continue
-        code += [_op(_EQUAL, number, 0, 1), _op(_RETURN, _ERRNO | _ERRORS.get(name, errno.EPERM))]
-    code += [_op(_EQUAL, numbers["clone"], 0, 4), _op(_LOAD, _ARGUMENTS), _op(_SET, _NEW_NAMESPACES, 0, 1), refuse]
-    code += [_op(_RETURN, _ALLOW)]
-    # prlimit64 on oneself is how limits are read; on the supervisor it would be an attack.
-    code += [_op(_EQUAL, numbers["prlimit64"], 0, 4), _op(_LOAD, _ARGUMENTS), _op(_EQUAL, 0, 1, 0), refuse]
-    code += [_op(_RETURN, _ALLOW), _op(_RETURN, _ALLOW)]
-    return b"".join(code)
+    return b"".join(code + _search(sorted(rules)))
 
 
-def _op(code: int, k: int, true: int = 0, false: int = 0) -> bytes:
-    return struct.pack("HBBI", code, true, false, k)
+def _search(rules: list[tuple[int, list[bytes]]]) -> list[bytes]:
+    """A binary search: installing a filter costs what it takes on every call number there is, several times."""
+    if len(rules) <= 3:
+        code: list[bytes] = []
+        for number, rule in rules:
+            code += [_op(_EQUAL, number, 0, len(rule)), *rule]
+        return [*code, _PASS]
+    middle = len(rules) // 2
+    left, right = _search(rules[:middle]), _search(rules[middle:])
+    if len(left) < 256:
+        return [_op(_AT_LEAST, rules[middle][0], len(left), 0), *left, *right]
+    return [_op(_AT_LEAST, rules[middle][0], 0, 1), _op(_JUMP, len(left)), *left, *right]
 
 
 class _Program(ctypes.Structure):

@@ -7,20 +7,20 @@ import os
 import re
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from . import wire
 from .processes import Tree, cpu_of
-from .program import Job, become_program
+from .program import Job, become_program, open_standard_streams
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not the typing module's: what a template imports, every program pays for
+    from collections.abc import Callable
+    from typing import Any
 
 #: Seconds between looks at what a program's processes use; single processes are stopped by the kernel at once.
 WATCH_S = 0.02
@@ -56,23 +56,33 @@ class Kept:
         return bytes(self.head), b"".join(self.tail)[-self.tail_size :] if self.tail else b""
 
 
-@dataclass
 class Place:
-    """Where a slot's programs run and how they are confined."""
+    """Where a slot's programs run and how they are confined.
 
-    tree: Tree
-    #: Gives up privileges and installs the filter, in the child.
-    confine: Callable[[], None]
-    #: Closes all descriptors from a number on.
-    close_from: Callable[[int], None]
-    #: Folder that holds the program's own, and a call that empties it if the last run left anything there.
-    scratch: str
-    clean: Callable[[int], None]
-    environment: dict[str, str]
-    #: Address space of the template, on top of which the memory limit counts.
-    base_bytes: int
-    #: Processes of the same user and namespace that are not the program's.
-    extra_processes: int = 0
+    Args:
+        confine: Gives up privileges and installs the filter, in the child.
+        close_from: Closes all descriptors from a number on.
+        scratch: The folder that holds the program's own.
+        clean: Empties it if the last run left anything there; takes the size of the next, 0 removes it.
+        environment: The programs' environment.
+        base_bytes: Address space of the template, on top of which the memory limit counts.
+        extra_processes: Processes of the same user and namespace that are not the program's.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        confine: Callable[[], None],
+        close_from: Callable[[int], None],
+        scratch: str,
+        clean: Callable[[int], None],
+        environment: dict[str, str],
+        base_bytes: int,
+        extra_processes: int,
+    ) -> None:
+        self.tree, self.confine, self.close_from = tree, confine, close_from
+        self.scratch, self.clean, self.environment = scratch, clean, environment
+        self.base_bytes, self.extra_processes = base_bytes, extra_processes
 
 
 class Slot:
@@ -81,7 +91,7 @@ class Slot:
         self.life = life
         self.place = place
         self.null = os.open(os.devnull, os.O_RDWR)
-        self.used = False
+        open_standard_streams()
 
     def serve(self) -> None:
         """Answers requests until the owner or the template goes."""
@@ -178,6 +188,8 @@ class Slot:
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
         else:
+            import tempfile
+
             with tempfile.TemporaryFile() as f:
                 descriptor = os.dup(f.fileno())
         view = memoryview(data)
@@ -293,9 +305,11 @@ def _verdict(exit_code: int, err: Kept) -> tuple[str, str]:
     return "error", ""
 
 
-def folder_place(name: str, program_uid: int | None) -> tuple[str, Callable[[int], None]]:
+def folder_place(program_uid: int | None) -> tuple[str, Callable[[int], None]]:
     """A temporary folder in the host's file system, for hosts without mount namespaces."""
-    scratch = tempfile.mkdtemp(prefix=name)
+    import tempfile
+
+    scratch = tempfile.mkdtemp(prefix="gem-sandbox-")
 
     def clean(disk_bytes: int) -> None:
         if disk_bytes == 0:
@@ -321,6 +335,8 @@ def folder_place(name: str, program_uid: int | None) -> tuple[str, Callable[[int
 
 
 def _remove(folder: str) -> None:
+    import shutil
+
     def unlock(function: Callable[..., Any], path: str, error: Any) -> None:
         with contextlib.suppress(OSError):
             os.chmod(os.path.dirname(path), 0o700)

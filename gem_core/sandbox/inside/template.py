@@ -15,12 +15,14 @@ import signal
 import socket
 import struct
 import sys
-import tempfile
-from typing import Any
 
 from . import namespaces, seccomp, wire
 from .processes import Tree
 from .slot import Place, Slot, folder_place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not the typing module's: what a template imports, every program pays for
+    from typing import Any
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
 _PID = struct.Struct("!i")
@@ -259,7 +261,7 @@ class Template:
             kernel.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans come here, not to the host's process 1
 
         program_uid = self._outside_id() if os.geteuid() == 0 and _readable_by(self._outside_id(), os.path.dirname(os.__file__)) else None
-        scratch, clean = folder_place(f"{tempfile.gettempdir()}/gem-sandbox-", program_uid)
+        scratch, clean = folder_place(program_uid)
         filtered = level.endswith("seccomp")
 
         def confine() -> None:

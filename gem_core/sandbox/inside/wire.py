@@ -6,8 +6,11 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Sequence
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not the typing module's: what a template imports, every program pays for
+    from collections.abc import Sequence
+    from typing import Any
 
 _COUNT = struct.Struct("!I")
 #: A message over this size is a mistake or an attack; nothing that large is sent by either side.
