@@ -43,6 +43,13 @@ class GemConfig(GRPOConfig):
         default="pass",
         metadata={"help": "An answer cut by a token limit reaches the environment as it is ('pass') or empty."},
     )
+    executor: str | None = field(
+        default=None,
+        metadata={
+            "help": "None: environments run in the trainer's process, all episodes in step, best for cheap ones. "
+            "'thread', 'process' or 'ray': beside it, no episode waiting for another's (see gem_core.vector)."
+        },
+    )
     share_seed: bool | None = field(
         default=None,
         metadata={"help": "The num_generations episodes of a group start alike; None = where the estimator needs it."},

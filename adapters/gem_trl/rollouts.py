@@ -11,6 +11,8 @@ from gem_core.chat import Renderer
 from gem_core.core import Env
 from gem_core.episode import Episode, TokenSequence
 from gem_core.policies import Policy, Sampling
+from gem_core.registration import make
+from gem_core.rollout import Task, rollout
 from gem_core.session import ContextMode, EpisodeSession, Generation, Limits, Prompt
 from gem_trl.config import GemConfig
 
@@ -53,12 +55,13 @@ class EpisodePlayer:
 
     Args:
         config: Limits, context and system prompt.
-        make_env: Builds an environment; instances are reused.
+        make_env: Builds an environment; instances are reused. None = by the config's ``env_id``.
         renderer: Writes token ids.
     """
 
-    def __init__(self, config: GemConfig, make_env: Callable[[], Env], renderer: Renderer) -> None:
-        self._make_env = make_env
+    def __init__(self, config: GemConfig, make_env: Callable[[], Env] | None, renderer: Renderer) -> None:
+        self._by_id = make_env is None
+        self._make_env = make_env or (lambda: make(config.env_id, **(config.env_kwargs or {})))
         self._renderer = renderer
         self._config = config
         self._envs: list[Env] = []
@@ -91,6 +94,29 @@ class EpisodePlayer:
             )
             for env, seed, episode_id, group_id in zip(self._envs, seeds, episode_ids, group_ids, strict=False)
         ]
+
+    def play_apart(
+        self, seeds: Sequence[int], episode_ids: Sequence[str], group_ids: Sequence[str], policy: Policy, executor: Any
+    ) -> list[Episode]:
+        """Plays one episode a seed with environments in an executor of their own, free-running."""
+        c = self._config
+        env: Any = c.env_id if self._by_id else self._make_env
+        kwargs = (c.env_kwargs or {}) if self._by_id else {}
+        tasks = [
+            Task(env, seed=seed, episode_id=episode_id, group_id=group_id, kwargs=kwargs)
+            for seed, episode_id, group_id in zip(seeds, episode_ids, group_ids, strict=True)
+        ]
+        return rollout(
+            tasks,
+            policy,
+            self._renderer,
+            concurrency=max(1, len(tasks)),
+            executor=executor,
+            limits=self.limits,
+            context=c.context,
+            system_prompt=c.system_prompt,
+            length_stop=c.length_stop,
+        )
 
     def close(self) -> None:
         """Closes the environments."""

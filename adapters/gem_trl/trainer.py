@@ -85,7 +85,6 @@ class GemGRPOTrainer(GRPOTrainer):
             if not args.env_id:
                 raise ValueError("give args.env_id or make_env")
             make(args.env_id, **(args.env_kwargs or {})).close()  # an unknown id or argument is named here, not later
-            make_env = _maker(args)
         if args.use_vllm is False and (args.min_p or args.repetition_penalty != 1.0):
             raise ValueError("min_p and repetition_penalty need use_vllm=True")
         # TRL draws its batches from a dataset; here the environment's seeds are the data.
@@ -119,6 +118,8 @@ class GemGRPOTrainer(GRPOTrainer):
         if renderer is None:
             template_kwargs: Any = self.chat_template_kwargs
             renderer = ChatRenderer(self._gem_tokenizer, template_kwargs=template_kwargs)
+        if args.executor is not None and self._collective_generation:
+            raise ValueError("executor needs an engine that each process calls by itself; leave it None")
         self._gem_player = EpisodePlayer(args, make_env, renderer)
         self.run_folder = run_folder if self.accelerator.is_main_process else None
         self.add_callback(_RewindOnResume(self.run_folder))
@@ -132,8 +133,10 @@ class GemGRPOTrainer(GRPOTrainer):
 
         With several processes each gives its own seeds, and all call this together.
         """
-        sessions = self._gem_player.sessions(seeds, episode_ids, group_ids)
         with self._policy(greedy) as policy:
+            if (executor := self.args.executor) is not None:
+                return self._gem_player.play_apart(seeds, episode_ids, group_ids, policy, executor)
+            sessions = self._gem_player.sessions(seeds, episode_ids, group_ids)
             play(sessions, policy, self._largest_anywhere if self._collective_generation else None)
         return [s.episode for s in sessions]
 
@@ -391,10 +394,6 @@ class _RewindOnResume(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._run_folder is not None and state.global_step > 0:
             self._run_folder.rewind(state.global_step)
-
-
-def _maker(args: GemConfig) -> Callable[[], Env]:
-    return lambda: make(args.env_id, **(args.env_kwargs or {}))
 
 
 def _ids(value: Any) -> list[int]:

@@ -360,6 +360,13 @@ def test_a_history_that_is_rewritten_becomes_several_rows() -> None:
     assert rows[2].mask == [0]
 
 
+def test_environments_beside_the_trainer_play_the_same_episodes(base: tuple[Any, Any], tmp_path: Path) -> None:
+    inside, apart = (trainer_of(base, tmp_path, executor=e).play_held_out(4, greedy=False) for e in (None, "thread"))
+    for a, b in zip(inside, apart, strict=True):
+        assert (a.seed, a.rewards) == (b.seed, b.rewards)
+        assert [t.response_ids for t in a.turns] == [t.response_ids for t in b.turns]
+
+
 # -- engines -------------------------------------------------------------------------------------------------------
 
 
