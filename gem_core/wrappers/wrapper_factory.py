@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.core import Env, check_keywords
 from gem_core.registration import WrapperFn
+from gem_core.wrappers.compact import RequestOnce
 from gem_core.wrappers.episode_tracking_wrapper import EpisodeTrackingWrapper
 from gem_core.wrappers.max_history import MaxHistory
 from gem_core.wrappers.observation_wrapper import ObservationWrapper
@@ -77,6 +78,7 @@ WRAPPER_FACTORY: dict[str, Callable[..., Env]] = {
     "concat_chat_on_reset": partial(
         ObservationWrapper, include_action=True, include_chat_template=False, apply_chat_template_on_reset=True
     ),
+    "request_once": RequestOnce,
     "max_history": MaxHistory,
     "time_limit": TimeLimit,
     "episode_tracking": EpisodeTrackingWrapper,
