@@ -38,7 +38,6 @@ class Sandbox:
         level: The level of isolation to use (see :data:`~gem_core.sandbox.LEVELS`); None = the strongest there is.
         require_level: The weakest level that will do.
         limits: Defaults of every run.
-        python: Interpreter that runs the programs. It must have the same version as this one.
 
     Raises:
         ValueError: an unknown level.
@@ -208,7 +207,10 @@ class Sandbox:
             if result is None:
                 slot.kill()
                 return _lost(limits.timeout)
-            self._give_back(modules, slot)
+            if slot.retired:
+                slot.close()
+            else:
+                self._give_back(modules, slot)
             return result
 
     def _take(self, modules: tuple[str, ...]) -> Slot:
@@ -435,6 +437,7 @@ def _ask(slot: Slot, header: dict[str, Any], blobs: list[bytes], timeout: float)
         reply, parts = slot.ask(header, blobs, time.monotonic() + timeout + BACKSTOP_S)
     except (OSError, EOFError):  # TimeoutError too
         return None
+    slot.retired = bool(reply.get("retire"))
     stdout, stdout_omitted = join_output(parts[0], parts[1], reply.get("stdout_total", 0))
     stderr, stderr_omitted = join_output(parts[2], parts[3], reply.get("stderr_total", 0))
     return RunResult(

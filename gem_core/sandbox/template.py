@@ -122,6 +122,8 @@ class Slot:
         self.template = template
         self.connection = connection
         self.pid = pid
+        #: It could not clean up after its last run and leaves.
+        self.retired = False
 
     def ask(self, header: dict[str, Any], blobs: list[bytes], deadline: float) -> tuple[dict[str, Any], list[bytes]]:
         self.connection.settimeout(max(0.1, deadline - time.monotonic()))

@@ -104,9 +104,13 @@ class Slot:
                 if self.life in events:
                     break
                 header, blobs = wire.receive(self.connection)
-                wire.send(self.connection, *self.run(header, blobs))
+                reply, parts = self.run(header, blobs)
                 if not header.get("keep"):
-                    self.place.clean(header["disk_bytes"])
+                    try:
+                        self.place.clean(header["disk_bytes"])
+                    except OSError:
+                        reply["retire"] = True  # whatever it is that stays, no other program shall see it
+                wire.send(self.connection, reply, parts)
         except (EOFError, OSError):
             pass
         finally:
@@ -321,7 +325,7 @@ def folder_place(program_uid: int | None) -> tuple[str, Callable[[int], None]]:
             fresh = False
         if not fresh:
             _remove(scratch)
-            os.mkdir(scratch, 0o711)
+            os.mkdir(scratch, 0o700)
             make_work()
 
     def make_work() -> None:
@@ -337,10 +341,10 @@ def folder_place(program_uid: int | None) -> tuple[str, Callable[[int], None]]:
 def _remove(folder: str) -> None:
     import shutil
 
-    def unlock(function: Callable[..., Any], path: str, error: Any) -> None:
-        with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            os.chmod(path, 0o700, follow_symlinks=True) if not os.path.islink(path) else None
-            function(path)
-
-    shutil.rmtree(folder, onerror=unlock)
+    for parent, folders, _ in os.walk(folder):  # a folder without permissions would keep its contents
+        for name in folders:
+            path = os.path.join(parent, name)
+            if not os.path.islink(path):
+                with contextlib.suppress(OSError):
+                    os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -22,10 +22,13 @@ from .slot import Place, Slot, folder_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not the typing module's: what a template imports, every program pays for
+    from collections.abc import Iterable
     from typing import Any
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
 _PID = struct.Struct("!i")
+#: What most programs import, and cheap to keep.
+_COMMON = ("bisect", "copy", "datetime", "heapq", "itertools", "math", "random", "re", "string", "typing")
 #: Where root keeps the ids of slots: two for each, above what distributions and containers hand out.
 _FIRST_OUTSIDE_ID, _OUTSIDE_IDS = 0x70000000, 1 << 20
 
@@ -33,6 +36,7 @@ _FIRST_OUTSIDE_ID, _OUTSIDE_IDS = 0x70000000, 1 << 20
 def main(config: dict[str, Any]) -> None:
     """Serves one owner over the socket ``config["control"]`` until it closes."""
     control = socket.socket(fileno=config["control"])
+    _preload(_COMMON)
     loaded, missing = _preload(config["preload"])
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
         f.write("500")  # where memory runs out, programs go before the process that trains
@@ -42,7 +46,7 @@ def main(config: dict[str, Any]) -> None:
     Template(control, config).serve({"loaded": loaded, "missing": missing})
 
 
-def _preload(names: list[str]) -> tuple[list[str], dict[str, str]]:
+def _preload(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     loaded, missing = [], {}
     for name in names:
         try:
