@@ -21,25 +21,29 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-#: The tiny model's game and recipe: short episodes, large steps, several epochs over each batch.
+#: The tiny model's game and recipe: short episodes, large steps, two passes over four mini-batches of each batch.
 TINY = """
 +data.gem.env_kwargs.max_turns=8
-data.gem.max_tokens_per_turn=8
+data.gem.wrappers=request_once
+data.gem.max_tokens_per_turn=5
 data.gem.val_size=256
-data.train_batch_size=256
+data.train_batch_size=128
 data.max_prompt_length=128
 data.max_response_length=256
 data.dataloader_num_workers=0
 algorithm.gamma=0.8
-actor_rollout_ref.actor.ppo_mini_batch_size=64
+actor_rollout_ref.actor.ppo_mini_batch_size=32
 actor_rollout_ref.actor.ppo_epochs=2
-actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64
+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32
 actor_rollout_ref.actor.optim.lr=2e-3
-actor_rollout_ref.actor.optim.lr_warmup_steps=40
+actor_rollout_ref.actor.optim.lr_warmup_steps=5
 actor_rollout_ref.actor.optim.weight_decay=0.0
 actor_rollout_ref.actor.optim.betas=[0.9,0.99]
 actor_rollout_ref.actor.loss_agg_mode=token-mean
 actor_rollout_ref.actor.grad_clip=0.5
+critic.optim.lr=2e-3
+critic.optim.weight_decay=0.0
+critic.ppo_micro_batch_size_per_gpu=32
 trainer.total_training_steps=30
 trainer.test_freq=15
 trainer.save_freq=-1
@@ -62,7 +66,16 @@ actor_rollout_ref.actor.fsdp_config.dtype=float32
 +actor_rollout_ref.actor.fsdp_config.mixed_precision.buffer_dtype=fp32
 actor_rollout_ref.rollout.name=gem_cpu
 actor_rollout_ref.rollout.tensor_model_parallel_size=1
-actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64
+actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32
+critic.strategy=fsdp2
+critic.model.use_remove_padding=False
+critic.model.enable_gradient_checkpointing=False
++critic.model.override_config.attn_implementation=sdpa
+critic.fsdp.dtype=float32
+critic.fsdp.use_torch_compile=False
++critic.fsdp.mixed_precision.param_dtype=fp32
++critic.fsdp.mixed_precision.reduce_dtype=fp32
++critic.fsdp.mixed_precision.buffer_dtype=fp32
 actor_rollout_ref.rollout.free_cache_engine=False
 actor_rollout_ref.rollout.agent.num_workers=1
 reward.num_workers=1
@@ -79,14 +92,16 @@ CPU_ENVIRONMENT = {
 }
 
 
-def tiny_model(folder: Path, seed: int, env_kwargs: dict[str, int]) -> Path:
+def tiny_model(folder: Path, seed: int) -> Path:
     """Builds the tiny model with its short supervised warm start, once for each folder."""
     if (folder / "config.json").exists():
         return folder
+    import gem_core as gem
     from gem_core.tiny import build_tiny, save_tiny, warm_start
+    from gem_core.wrappers.compact import RequestOnce
 
-    model, tokenizer = build_tiny(seed=seed)
-    warm_start(model, tokenizer, "game:GuessTheNumber-v0", env_kwargs, seed=seed)
+    model, tokenizer = build_tiny(seed, ["game:GuessTheNumber-v0"])
+    warm_start(model, tokenizer, RequestOnce(gem.make("game:GuessTheNumber-v0", max_turns=8)), seed=seed)
     return save_tiny(model, tokenizer, folder)
 
 
@@ -100,9 +115,12 @@ def main() -> None:
     settings = [f"data.gem.seed={args.seed}", f"trainer.default_local_dir={args.output_dir.resolve()}"]
     environment = dict(os.environ)
     if args.model is None:
-        model = tiny_model(args.output_dir / f"tiny-seed{args.seed}", args.seed, {"max_turns": 8})
-        settings += TINY.split() + CPU.split() + [f"actor_rollout_ref.model.path={model.resolve()}"]
-        environment |= CPU_ENVIRONMENT | {"VERL_FILE_LOGGER_PATH": str((args.output_dir / "metrics.jsonl").resolve())}
+        model = tiny_model(args.output_dir / f"tiny-seed{args.seed}", args.seed)
+        path = model.resolve()
+        settings += TINY.split() + CPU.split() + [f"actor_rollout_ref.model.path={path}", f"critic.model.path={path}"]
+        modules = [CPU_ENVIRONMENT["VERL_USE_EXTERNAL_MODULES"], os.environ.get("VERL_USE_EXTERNAL_MODULES")]
+        environment |= CPU_ENVIRONMENT | {"VERL_USE_EXTERNAL_MODULES": ",".join(filter(None, modules))}
+        environment |= {"VERL_FILE_LOGGER_PATH": str((args.output_dir / "metrics.jsonl").resolve())}
     else:
         settings.append(f"actor_rollout_ref.model.path={args.model}")
     command = [sys.executable, "-m", "verl.trainer.main_ppo", f"--config-path={HERE}", "--config-name=verl_gem"]

@@ -11,6 +11,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from gem_core.chat import ChatRenderer, PlainRenderer, Renderer
 from gem_core.play import Timing, play
 from gem_core.session import EpisodeSession, Generation, Limits, Prompt
+from gem_verl._compat import agent_loop_kwargs
 from gem_verl.output import GemAgentLoopOutput, rows
 from gem_verl.settings import VALIDATION_SEED, GemSettings
 
@@ -26,9 +27,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no type inf
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # verl picks a token builder of its own by model type, which asks for that family's special tokens; contexts are
-        # written by gem_core.chat here, for any template.
-        super().__init__(*args, **{**kwargs, "hf_model_type": None})
+        super().__init__(*args, **agent_loop_kwargs(kwargs))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[GemAgentLoopOutput]:
         settings = GemSettings.from_config(self.data_config)

@@ -30,6 +30,9 @@ class CPUServer:
         self.global_steps = 0
         self.waiting: list[Request] = []
         self.runner: asyncio.Task[None] | None = None
+        self.open = asyncio.Event()  # cleared between an abort and the resumption
+        self.open.set()
+        self.aborting = False
 
     async def generate(
         self,
@@ -42,6 +45,7 @@ class CPUServer:
     ) -> TokenOutput:
         if image_data or video_data:
             raise ValueError("the CPU rollout server takes text only")
+        await self.open.wait()
         future: asyncio.Future[TokenOutput] = asyncio.get_running_loop().create_future()
         limit = sampling_params.get("max_tokens") or sampling_params.get("max_new_tokens")
         prompt = Prompt(list(prompt_ids), [], limit, episode_id=request_id, turn=0)
@@ -68,6 +72,8 @@ class CPUServer:
                 outputs = await asyncio.to_thread(self._generate, [p for p, _, _ in batch], sampling)
             except Exception as e:  # each waiter gets the error; the server goes on
                 outputs = [e] * len(batch)
+            if self.aborting:
+                outputs = [_interrupted(o) for o in outputs]
             for (_, _, future), output in zip(batch, outputs, strict=True):
                 if future.cancelled():
                     continue
@@ -99,16 +105,41 @@ class CPUServer:
     async def set_global_steps(self, global_steps: int) -> None:
         self.global_steps = global_steps
 
+    async def abort_all_requests(self, **_: Any) -> None:
+        """Interrupts what runs, and holds new requests until :meth:`resume_generation`.
+
+        A batch that has begun is not stopped half-way: the second half of what it samples is dropped, as if it had
+        been, and verl's client resumes each generation under the next weights.
+        """
+        self.open.clear()
+        self.aborting = True
+        if self.runner is not None and not self.runner.done():
+            await self.runner
+        self.aborting = False
+
+    async def resume_generation(self, **_: Any) -> None:
+        self.open.set()
+
     # What verl asks of a GPU server between rollouts; a CPU server keeps nothing that could be released.
     async def wake_up(self, **_: Any) -> None: ...
     async def sleep(self, **_: Any) -> None: ...
-    async def abort_all_requests(self, **_: Any) -> None: ...
-    async def resume_generation(self, **_: Any) -> None: ...
     async def clear_kv_cache(self, **_: Any) -> None: ...
     async def release_kv_cache(self, **_: Any) -> None: ...
     async def resume_kv_cache(self, **_: Any) -> None: ...
     async def start_profile(self, **_: Any) -> None: ...
     async def stop_profile(self, **_: Any) -> None: ...
+
+
+def _interrupted(output: TokenOutput | Exception) -> TokenOutput | Exception:
+    if isinstance(output, Exception):
+        return output
+    kept = len(output.token_ids) // 2
+    return TokenOutput(
+        token_ids=output.token_ids[:kept],
+        log_probs=(output.log_probs or [])[:kept],
+        stop_reason="aborted",
+        extra_fields=output.extra_fields,
+    )
 
 
 def _server_name(replica_rank: int) -> str:

@@ -46,7 +46,8 @@ class GemDataset(Dataset[dict[str, Any]]):
             "env_seed": seed,
             "index": item,
             "data_source": choice.env_id,
-            "reward_model": {"style": "env", "ground_truth": ""},
+            # verl writes the ground truth into its rollout dumps: there it says which episode a row came from.
+            "reward_model": {"style": "env", "ground_truth": f"{choice.env_id}#{seed}"},
             "extra_info": {"index": item},
             # verl's collate wants at least one tensor.
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),

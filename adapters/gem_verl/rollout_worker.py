@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import open_dict
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 
 import gem_core as gem
 from gem_core.chat import ChatTokenizer
 from gem_core.wrappers.wrapper_factory import get_wrapper_fns
+from gem_verl._compat import agent_loop_manager
 from gem_verl.settings import GemSettings
 
+_Manager: Any = agent_loop_manager()
 
-class GemRolloutWorker(AgentLoopManagerTQ):  # type: ignore[misc]  # verl has no type information
+
+class GemRolloutWorker(_Manager):  # type: ignore[misc]  # verl has no type information
     """verl's own agent loop manager with every episode played by :class:`gem_verl.GemAgentLoop`.
 
     The settings come from ``data.gem``; a wrong one is refused here, before any worker starts.
