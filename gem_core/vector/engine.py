@@ -1,10 +1,10 @@
 """Threads that run the commands of several environments: a thread executor by itself, the inside of every worker.
 
 Commands wait in one queue, and *steppers* (threads) take them from it. With fewer steppers than environments, a step
-that takes long would hold up the commands behind it, so a watchdog hands over: when every stepper has been busy with
-its command for longer than :data:`HANDOVER_S` and commands wait, one more stepper starts, and the stuck one leaves when
-its step comes back. A stepper that was found waiting rather than computing stays, so environments that wait get the
-threads they need and those that compute do not quarrel over the interpreter lock.
+that takes long would hold up the commands behind it, so a watchdog hands over: when commands wait and every stepper
+sleeps in its command (it used no CPU time between two looks) or has computed for long, one more stepper starts. Where
+they slept, all stay, so that environments that wait get the threads they need; where they computed, the old ones leave
+when their steps come back, so that environments that compute do not quarrel over the interpreter lock.
 
 A step past its time limit is given up: its failure is reported, the environment is built anew, and what the thread
 brings back in the end is dropped. Python cannot end a thread; one that runs Python code gets an exception
@@ -24,10 +24,12 @@ from collections.abc import Callable, Sequence
 from gem_core.vector.host import EnvHost
 from gem_core.vector.types import HUNG, Command, Reply, failure
 
-#: Seconds of one step after which waiting commands get another stepper.
-HANDOVER_S = 0.01
+#: Seconds between two looks of the watchdog: a step that used no CPU time in between is one that sleeps.
+HANDOVER_S = 0.02
+#: Seconds of computing in one step after which waiting commands get another stepper.
+LONG_STEP_S = 0.25
 #: Longest that replies are kept to be sent together.
-FLUSH_S = 0.002
+FLUSH_S = 0.005
 
 
 class GivenUp(BaseException):
@@ -40,9 +42,23 @@ class _Stepper:
         self.command: Command | None = None
         self.host: EnvHost | None = None
         self.begin = 0.0
-        self.cpu_begin = 0.0
+        #: CPU seconds of the thread, and what it was at, when the watchdog last looked.
+        self.cpu_seen = 0.0
+        self.command_seen: Command | None = None
         self.abandoned = False
+        #: Leaves when its command is done.
         self.superseded = False
+
+    def sleeps(self, command: Command) -> bool:
+        """Whether it has used no CPU time in this command since the last look."""
+        before, self.command_seen = self.command_seen, command
+        if self.thread is None or self.thread.ident is None:
+            return False
+        if not hasattr(time, "pthread_getcpuclockid"):  # macOS: take it for sleeping
+            return before is command
+        cpu = time.clock_gettime(time.pthread_getcpuclockid(self.thread.ident))
+        used, self.cpu_seen = cpu - self.cpu_seen, cpu
+        return before is command and used < 0.0002
 
 
 class Engine:
@@ -165,16 +181,13 @@ class Engine:
                 me.command = None
 
     def _step(self, me: _Stepper) -> None:
-        clock, cpu_clock = time.perf_counter, time.thread_time
+        clock, flush_s = time.perf_counter, self._flush_s
         get, hosts, lock = self._queue.get, self._hosts, self._lock
-        handover, flush_s = self._most > self._base, self._flush_s
         while True:
             command = get()
             if command is None or self._closed.is_set():
                 return
             me.begin = clock()
-            if handover:
-                me.cpu_begin = cpu_clock()
             me.host = host = hosts[command.slot]
             me.command = command
             reply = host.run(command)
@@ -191,9 +204,7 @@ class Engine:
             if batch:
                 self._emit(batch)
             if me.superseded:
-                if cpu_clock() - me.cpu_begin > 0.3 * (clock() - me.begin) or len(self._steppers) > self._most:
-                    return  # it computed: another runs in its stead
-                me.superseded = False
+                return
 
     # -- the watchdog -----------------------------------------------------------------------------------------
 
@@ -205,7 +216,7 @@ class Engine:
             late: list[tuple[_Stepper, Command, float]] = []
             batch: list[Reply] = []
             with self._lock:
-                busy = 0
+                sleeping = computing = 0
                 for stepper in list(self._steppers):
                     command = stepper.command
                     if command is None:
@@ -217,11 +228,15 @@ class Engine:
                         self._steppers.remove(stepper)
                         self._stuck.append(stepper)
                         late.append((stepper, command, limit))
-                    elif age > HANDOVER_S:
-                        busy += 1
-                if handover and busy == len(self._steppers) and not self._queue.empty() and busy < self._most:
-                    for stepper in self._steppers:
-                        stepper.superseded = True
+                    elif handover:
+                        asleep = stepper.sleeps(command)
+                        sleeping += asleep
+                        computing += not asleep and age > LONG_STEP_S
+                n = len(self._steppers)
+                if handover and sleeping + computing == n < self._most and not self._queue.empty():
+                    if computing:
+                        for stepper in self._steppers:
+                            stepper.superseded = True
                     self._start_stepper()
                 for stepper, command, _ in late:
                     assert stepper.host is not None

@@ -141,7 +141,8 @@ class EnvHost:
         self._factory: EnvFactory | None = None
         self.incarnation: Incarnation = (life, 0)
         self._fresh = True  # never reset since it was built
-        self._playing = False
+        #: The environment's ``step`` while an episode goes on.
+        self.play: Callable[[str], StepTuple] | None = None
 
     def run(self, command: Command) -> Reply:
         index, ticket, op, payload = command
@@ -166,12 +167,12 @@ class EnvHost:
 
     def step(self, action: str) -> tuple[int, StepTuple]:
         """Plays one turn, or resets where the mode says so."""
-        if not self._playing:
+        if self.play is None:
             if self.mode is AutoresetMode.DISABLED:
                 return RAISED, RuntimeError(over_message(self.index))  # type: ignore[return-value]
             return RESULT, self.reset(None, None)
         try:
-            result = checked(self._require().step(action))
+            result = checked(self.play(action))
         except (Exception, SystemExit) as e:
             result = self.step_failed(e)
         return self.finish(result) if result[2] or result[3] else (RESULT, result)
@@ -182,23 +183,27 @@ class EnvHost:
 
     def finish(self, result: StepTuple) -> tuple[int, StepTuple]:
         """What follows an episode's last result."""
-        self._playing = False
-        if self.mode is AutoresetMode.SAME_STEP:
-            if not self.autoreset_here:
-                return UNRESET, result
+        self.play = None
+        if self.mode is not AutoresetMode.SAME_STEP:
+            return RESULT, result
+        if not self.autoreset_here:
+            return UNRESET, result
+        env = self.env
+        if env is None:
             return RESULT, after_autoreset(result, self.reset(None, None))
-        return RESULT, result
-
-    @property
-    def playing(self) -> bool:
-        """An episode goes on."""
-        return self._playing
+        try:
+            observation, info = env.reset()
+            info = {**info, "final_obs": result[0], "final_info": result[4]}
+        except (Exception, SystemExit) as e:
+            return RESULT, after_autoreset(result, self._failed(e, "reset"))
+        self.play = env.step
+        return RESULT, (observation, result[1], result[2], result[3], info)
 
     def reset(
         self, seed: int | None, options: dict[str, Any] | None, factory: EnvFactory | PackedFactory | None = None
     ) -> StepTuple:
         """Starts an episode; a failure to is an episode that failed."""
-        self._playing = False
+        self.play = None
         try:
             if factory is not None:
                 self._use(factory)
@@ -210,7 +215,7 @@ class EnvHost:
         except (Exception, SystemExit) as e:
             return self._failed(e, "reset")
         self._fresh = False
-        self._playing = True
+        self.play = env.step
         return observation, 0.0, False, False, info
 
     def successor(self) -> EnvHost:
@@ -222,7 +227,7 @@ class EnvHost:
 
     def close(self) -> None:
         env, self.env = self.env, None
-        self._playing = False
+        self.play = None
         if env is not None:
             with contextlib.suppress(Exception, SystemExit):
                 env.close()

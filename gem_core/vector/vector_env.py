@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -162,11 +163,21 @@ class VectorEnv(abc.ABC):
 
 
 def arrays(results: Sequence[StepTuple]) -> VectorStep:
-    observations, rewards, terminations, truncations, infos = zip(*results, strict=True) if results else ((),) * 5
+    """Results side by side."""
+    if not results:
+        return [], np.zeros(0), np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.bool_), []
+    observations, rewards, terminations, truncations, infos = zip(*results, strict=True)
     return (
         list(observations),
-        np.array(rewards, dtype=np.float64),
-        np.array(terminations, dtype=np.bool_),
-        np.array(truncations, dtype=np.bool_),
+        np.frombuffer(array("d", rewards)),  # several times faster than np.array for few elements
+        _flags(terminations),
+        _flags(truncations),
         list(infos),
     )
+
+
+def _flags(values: tuple[Any, ...]) -> Flags:
+    try:
+        return np.frombuffer(bytearray(values), dtype=np.bool_)
+    except (TypeError, ValueError):  # not all of them Python's own
+        return np.array(values, dtype=np.bool_)
