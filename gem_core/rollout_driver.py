@@ -207,11 +207,15 @@ class Driver:
     # -- episodes ---------------------------------------------------------------------------------------------
 
     def _numbered(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Task, str]]:
+        unnamed = bytearray()  # whether each task goes by its number; a run may have millions
         for number, task in enumerate(tasks):
             name = task.episode_id or str(number)
-            if name in self._seen:
+            taken = name.isdecimal() and str(int(name)) == name and int(name) < number and unnamed[int(name)]
+            if taken or name in self._seen:
                 raise ValueError(f"two tasks have the episode id {name!r}")
-            self._seen.add(name)
+            unnamed.append(not task.episode_id)
+            if task.episode_id:
+                self._seen.add(name)
             yield number, task, name
 
     def _start_episodes(self) -> None:
