@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 #: How a run ended. ``ok``: exit status 0. ``error``: any other, or a signal of its own making. The others name the
 #: limit that stopped it; ``killed`` is any limit without a name of its own, and a supervisor that died.
@@ -69,6 +69,9 @@ class RunResult:
     #: Bytes left out of :attr:`stdout` and of :attr:`stderr`.
     stdout_omitted: int = 0
     stderr_omitted: int = 0
+    #: Whether the function that was to be called returned, and what (as JSON values).
+    returned: bool = False
+    value: Any = None
 
     @property
     def ok(self) -> bool:

@@ -6,21 +6,21 @@ import atexit
 import contextlib
 import os
 import re
+import secrets
 import threading
-import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from gem_core.sandbox.limits import LEVELS, Limits, RunResult, join_output
+from gem_core.sandbox.limits import LEVELS, Limits, RunResult
+from gem_core.sandbox.requests import ask, blobs_of, command_header, lost, numbers, with_value
 from gem_core.sandbox.template import SandboxError, Slot, Template
+from gem_core.sandbox.workspace import Workspace
 
 #: Modules that run in the template before any program does, if the program names them.
 DEFAULT_PRELOAD = ("numpy", "sympy")
-#: Seconds after its limit at which a run whose supervisor does not answer is given up.
-BACKSTOP_S = 3.0
 #: How programs call modules that they need not import themselves.
 _SHORT_NAMES = {"numpy": "np", "sympy": "sp", "pandas": "pd"}
 
@@ -88,6 +88,7 @@ class Sandbox:
         arguments: Sequence[str] = (),
         files: Mapping[str, str | bytes] | None = None,
         supply_imports: bool = False,
+        call: tuple[str, Sequence[Any]] | None = None,
         limits: Limits | None = None,
         **changed: Any,
     ) -> RunResult:
@@ -100,11 +101,17 @@ class Sandbox:
             files: Name (relative, no ``..``) -> content of files that lie in its folder.
             supply_imports: Import well-known names (``np``, ``math``, ``Counter``, ...) that it uses without having
                 defined them.
+            call: A function of the code (or a method of its class ``Solution``) to call, and its arguments, as JSON
+                values; what it returns is the result's ``value``. The code's ``__name__`` is then not ``__main__``.
             limits: Instead of the sandbox's own.
             **changed: Single fields of :class:`Limits`, such as ``timeout=2``.
         """
-        header = {"arguments": list(arguments), "supply_imports": supply_imports}
-        return self._run(code, header, stdin, files, self._limits(limits, changed))
+        header: dict[str, Any] = {"arguments": list(arguments), "supply_imports": supply_imports}
+        if call is None:
+            return self._run(code, header, stdin, files, self.limits_of(limits, changed))
+        mark = f"result {secrets.token_hex(8)} "
+        header["call"] = (call[0], list(call[1]), mark)
+        return with_value(self._run(code, header, stdin, files, self.limits_of(limits, changed)), mark)
 
     def run_command(
         self,
@@ -117,8 +124,8 @@ class Sandbox:
         **changed: Any,
     ) -> RunResult:
         """As :meth:`run`, for a command of the host's system, such as ``["sh", "-c", script]``."""
-        header = _command_header(argv, environment)
-        return self._run("", header, stdin, files, self._limits(limits, changed))
+        header = command_header(argv, environment)
+        return self._run("", header, stdin, files, self.limits_of(limits, changed))
 
     def run_many(self, code: str, stdins: Iterable[str | bytes], **kwargs: Any) -> list[RunResult]:
         """One run of ``code`` for each input, side by side; results in the order of the inputs."""
@@ -178,7 +185,7 @@ class Sandbox:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _limits(self, limits: Limits | None, changed: dict[str, Any]) -> Limits:
+    def limits_of(self, limits: Limits | None, changed: dict[str, Any]) -> Limits:
         try:
             return replace(limits or self.limits, **changed) if changed else limits or self.limits
         except TypeError:
@@ -194,19 +201,19 @@ class Sandbox:
         files: Mapping[str, str | bytes] | None,
         limits: Limits,
     ) -> RunResult:
-        blobs, names = _blobs(code, stdin, files)
+        blobs, names = blobs_of(code, stdin, files)
         modules = tuple(m for m in self.preload if _names(code, m))
-        header = {**header, **_numbers(limits), "file_names": names}
+        header = {**header, **numbers(limits), "file_names": names}
         with self._turns:
             slot = self._take(modules)
             try:
-                result = _ask(slot, header, blobs, limits.timeout)
+                result = ask(slot, header, blobs, limits.timeout)
             except BaseException:
                 slot.kill()
                 raise
             if result is None:
                 slot.kill()
-                return _lost(limits.timeout)
+                return lost(limits.timeout)
             if slot.retired:
                 slot.close()
             else:
@@ -219,7 +226,7 @@ class Sandbox:
                 idle = self._idle.get(modules)
                 slot = idle.pop() if idle else None
             if slot is None:
-                return self._new_slot(modules)
+                return self.new_slot(modules)
             if slot.alive():
                 return slot
             slot.close()
@@ -237,7 +244,7 @@ class Sandbox:
         if spare is not None:
             spare.close()
 
-    def _new_slot(self, modules: tuple[str, ...]) -> Slot:
+    def new_slot(self, modules: tuple[str, ...]) -> Slot:
         with self._lock:
             for last in (False, True):
                 template = self._templates.get(modules)
@@ -278,7 +285,7 @@ class Sandbox:
         """A first run: all that a level needs has then been set up once."""
         result = None
         with contextlib.suppress(OSError, EOFError):
-            result = _ask(slot, {**_numbers(Limits(timeout=20)), "file_names": []}, [b"print(1)", b""], 20)
+            result = ask(slot, {**numbers(Limits(timeout=20)), "file_names": []}, [b"print(1)", b""], 20)
         if result is None or result.stdout != "1\n":
             slot.kill()
             raise SandboxError(result.stderr.strip() or result.detail if result else "its supervisor died")
@@ -288,94 +295,6 @@ class Sandbox:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.max_workers, thread_name_prefix="sandbox")
             return self._executor
-
-
-class Workspace:
-    """A folder that stays from run to run, for tasks of several steps; in everything else as :class:`Sandbox`.
-
-    Processes do not stay: whatever a run leaves running is ended with it. Not thread-safe. Close it, or use it in a
-    ``with`` statement; the folder is gone then.
-    """
-
-    def __init__(self, sandbox: Sandbox, limits: Limits) -> None:
-        self.sandbox = sandbox
-        self.limits = limits
-        self._slot: Slot | None = None
-        self._closed = False
-        self._owner = os.getpid()
-
-    def run(
-        self, code: str, *, stdin: str | bytes = "", files: Mapping[str, str | bytes] | None = None, **changed: Any
-    ) -> RunResult:
-        """A Python program; see :meth:`Sandbox.run`."""
-        return self._run(code, {}, stdin, files, changed)
-
-    def run_command(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: str | bytes = "",
-        files: Mapping[str, str | bytes] | None = None,
-        environment: Mapping[str, str] | None = None,
-        **changed: Any,
-    ) -> RunResult:
-        """A command; see :meth:`Sandbox.run_command`."""
-        return self._run("", _command_header(argv, environment), stdin, files, changed)
-
-    def write_files(self, files: Mapping[str, str | bytes]) -> None:
-        """Puts files into the folder.
-
-        Raises:
-            OSError: one cannot be written.
-        """
-        result = self._run("", {}, "", files, {})
-        if not result.ok:
-            raise OSError(f"the files could not be written: {result.stderr.strip() or result.detail}")
-
-    def close(self) -> None:
-        self._closed = True
-        slot, self._slot = self._slot, None
-        if slot is not None and self._owner == os.getpid():
-            slot.close()
-
-    def __enter__(self) -> Workspace:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def _run(
-        self,
-        code: str,
-        header: dict[str, Any],
-        stdin: str | bytes,
-        files: Mapping[str, str | bytes] | None,
-        changed: dict[str, Any],
-    ) -> RunResult:
-        if self._closed:
-            raise RuntimeError("the workspace is closed")
-        if self._owner != os.getpid():
-            raise RuntimeError("a workspace belongs to the process that opened it")
-        limits = replace(self.sandbox._limits(self.limits, changed), disk_bytes=self.limits.disk_bytes)
-        blobs, names = _blobs(code, stdin, files)
-        if self._slot is None:
-            self._slot = self.sandbox._new_slot(())
-        request = {**header, **_numbers(limits), "file_names": names, "keep": True}
-        try:
-            result = _ask(self._slot, request, blobs, limits.timeout)
-        except BaseException:
-            self._lose()
-            raise
-        if result is None:
-            self._lose()
-            raise SandboxError("the workspace's supervisor died, and its files with it")
-        return result
-
-    def _lose(self) -> None:
-        slot, self._slot = self._slot, None
-        self._closed = True
-        if slot is not None:
-            slot.kill()
 
 
 #: What each level does not keep a program from, besides what all share: the kernel itself is the host's.
@@ -399,62 +318,6 @@ def _names(code: str, module: str) -> bool:
     if module not in code and (short is None or short not in code):
         return False
     return re.search(rf"\b(?:{re.escape(module)}{f'|{short}' if short else ''})\b", code) is not None
-
-
-def _command_header(argv: Sequence[str], environment: Mapping[str, str] | None) -> dict[str, Any]:
-    if isinstance(argv, str) or not argv or not all(isinstance(word, str) for word in argv):
-        raise ValueError(f"argv must be a non-empty sequence of strings, got {argv!r}")
-    return {"argv": list(argv), "environment": dict(environment or {})}
-
-
-def _blobs(
-    code: str, stdin: str | bytes, files: Mapping[str, str | bytes] | None
-) -> tuple[list[bytes], list[str]]:
-    if not isinstance(code, str):
-        raise ValueError(f"code must be a string, got {type(code).__name__}")
-    names = list(files or {})
-    for name in names:
-        if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
-            raise ValueError(f"a file's name must be relative and without '..', got {name!r}")
-    contents = [_encode(content) for content in (files or {}).values()]
-    return [code.encode("utf-8", "surrogatepass"), _encode(stdin), *contents], names
-
-
-def _encode(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-
-
-def _numbers(limits: Limits) -> dict[str, Any]:
-    numbers = {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
-    if numbers["cpu_s"] is None:
-        numbers["cpu_s"] = int(limits.timeout) + 2
-    return numbers
-
-
-def _ask(slot: Slot, header: dict[str, Any], blobs: list[bytes], timeout: float) -> RunResult | None:
-    """The result of one run; None where the slot is lost."""
-    try:
-        reply, parts = slot.ask(header, blobs, time.monotonic() + timeout + BACKSTOP_S)
-    except (OSError, EOFError):  # TimeoutError too
-        return None
-    slot.retired = bool(reply.get("retire"))
-    stdout, stdout_omitted = join_output(parts[0], parts[1], reply.get("stdout_total", 0))
-    stderr, stderr_omitted = join_output(parts[2], parts[3], reply.get("stderr_total", 0))
-    return RunResult(
-        stdout=stdout,
-        stderr=stderr,
-        exit_code=reply["exit_code"],
-        verdict=reply["verdict"],
-        detail=reply["detail"],
-        wall_s=reply.get("wall_s", 0.0),
-        cpu_s=reply.get("cpu_s", 0.0),
-        stdout_omitted=stdout_omitted,
-        stderr_omitted=stderr_omitted,
-    )
-
-
-def _lost(timeout: float) -> RunResult:
-    return RunResult("", "", -9, "killed", "the supervisor of the run died", timeout, 0.0)
 
 
 def usable_cores() -> int:

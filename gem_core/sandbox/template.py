@@ -21,7 +21,7 @@ START_TIMEOUT_S = 60.0
 SLOT_TIMEOUT_S = 20.0
 
 _BOOT = (
-    "import sys, json; c = json.loads(sys.argv[1]); p = c['paths']; sys.path[:] = [c['home']]; sys.path += c['stdlib']; "
+    "import sys, json; c = json.loads(sys.argv[1]); p = c['paths']; sys.path[:] = [c['home'], *c['stdlib']]; "
     "from inside import template; sys.path[:] = p; sys.prefix = c['prefix']; sys.exec_prefix = c['prefix']; "
     "sys.executable = c['executable']; sys.argv[:] = ['']; template.main(c)"
 )

@@ -50,17 +50,18 @@ def test_program_is_contained(
     outside = tmp_path / "outside.txt"
     outside.write_text("untouched")
     code, verdicts = PROGRAMS[name]
+    limit = TIMEOUT if "timeout" in verdicts else 10 * TIMEOUT  # what must end otherwise may be slow about it
     setting = f"OUTSIDE = {str(outside)!r}\nPARENT = {os.getpid()}\nPORT = {listener}\nEND = time.monotonic() + 8\n"
     sandbox.run("pass")
     before, held = descendants(), _open_descriptors()
 
     started = time.monotonic()
-    result = sandbox.run(f"{PRELUDE}{setting}{code}", timeout=TIMEOUT, memory_bytes=MEMORY, processes=32)
+    result = sandbox.run(f"{PRELUDE}{setting}{code}", timeout=limit, memory_bytes=MEMORY, processes=32)
     took = time.monotonic() - started
 
     assert result.verdict in verdicts, result
     assert "ESCAPED" not in result.stdout, result.stdout
-    assert took <= TIMEOUT + GRACE, f"answered after {took:.2f} s"
+    assert took <= limit + GRACE, f"answered after {took:.2f} s"
     assert len(result.stdout) + len(result.stderr) < 300_000
     after = descendants()
     assert len(after) <= len(before), f"left behind: {set(after.values()) - set(before.values())}"

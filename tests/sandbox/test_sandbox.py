@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -54,7 +55,12 @@ def sandbox() -> Iterator[Sandbox]:
             "6\n",
             0,
         ),
-        ("import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1]))", "", "[1]\n", 0),
+        (
+            "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1]))",
+            "",
+            "[1]\n",
+            0,
+        ),
         ("import numpy as np\nprint(np.arange(3).sum())", "", "3\n", 0),
         ("import subprocess\nprint(subprocess.run(['echo', 'x'], capture_output=True).stdout)", "", "b'x\\n'\n", 0),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", "", "", -15),
@@ -207,7 +213,7 @@ def test_a_level_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Template, "start_slot", refuse)
     with (
         Sandbox(preload=(), require_level="namespace") as strict,
-        pytest.raises(SandboxError, match="require_level='namespace'.*unshare: Operation not permitted"),
+        pytest.raises(SandboxError, match=r"require_level='namespace'.*unshare: Operation not permitted"),
     ):
         strict.run("print(1)")
     with Sandbox(preload=()) as weaker:
@@ -225,13 +231,17 @@ def test_every_level_ends_runs_and_cleans_up(level: str) -> None:
         except SandboxError as e:
             pytest.skip(str(e))
         before = descendants()
-        daemon = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(20)\n    os._exit(0)"
+        daemon = (
+            "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(20)\n  os._exit(0)"
+        )
         assert sandbox.run(daemon).verdict == "ok"
         assert sandbox.run("while True: pass", timeout=0.3).verdict == "timeout"
         assert sandbox.run("x = bytearray(4 << 30)").verdict == "memory"
         forks = "import os, time\nfor _ in range(60):\n    if os.fork() == 0: time.sleep(20)\ntime.sleep(20)"
         assert sandbox.run(forks, timeout=2, processes=20).verdict in ("killed", "error")
-        mess = "import os\nopen('f', 'w').write('x')\nos.mkdir('d')\nopen('d/g', 'w')\nos.chmod('d', 0)\nos.chmod('.', 0)"
+        mess = (
+            "import os\nopen('f', 'w').write('x')\nos.mkdir('d')\nopen('d/g', 'w')\nos.chmod('d', 0)\nos.chmod('.', 0)"
+        )
         assert sandbox.run(mess).verdict == "ok"
         assert sandbox.run("import os\nprint(os.listdir('.'))").stdout == "[]\n"
         assert len(descendants()) <= len(before)
@@ -247,26 +257,24 @@ SYSTEM_PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root to become somebody else")
 @pytest.mark.skipif(SYSTEM_PYTHON is None or shutil.which("setpriv") is None, reason="needs a Python for all users")
-def test_an_unprivileged_user_has_the_sandbox_too(tmp_path: pathlib.Path) -> None:
+def test_an_unprivileged_user_has_the_sandbox_too() -> None:
     import gem_core
 
     package = pathlib.Path(gem_core.__file__).parent
-    shutil.copytree(package / "sandbox", tmp_path / "gem_core" / "sandbox")
-    (tmp_path / "gem_core" / "__init__.py").write_text("")
     code = (
         "import json; from gem_core.sandbox import Sandbox; s = Sandbox(preload=());"
-        "r = s.run('import os; print(os.getuid(), os.listdir(\"/proc\"), os.path.exists(\"/etc/shadow\"))');"
+        'r = s.run(\'import os; print(os.getuid(), os.listdir("/proc"), os.path.exists("/etc/shadow"))\');'
         "n = s.run('import socket; socket.socket()'); d = s.describe();"
         "print(json.dumps([d['level'], r.stdout, n.verdict]))"
     )
-    for path in [tmp_path, *tmp_path.parents][:-2]:
-        if not path.stat().st_mode & 0o005 == 0o005:
-            path.chmod(path.stat().st_mode | 0o055) if path.is_relative_to(tmp_path.parent.parent) else None
-    done = subprocess.run(
-        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", str(SYSTEM_PYTHON), "-c", code],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-        env={"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+    folder = pathlib.Path(tempfile.mkdtemp())  # pytest's own are closed to others
+    try:
+        folder.chmod(0o755)
+        shutil.copytree(package / "sandbox", folder / "gem_core" / "sandbox")
+        (folder / "gem_core" / "__init__.py").write_text("")
+        done = _run_as_nobody(folder, code)
+    finally:
+        shutil.rmtree(folder)
     if "Permission denied" in done.stderr or "No module named" in done.stderr or "SyntaxError" in done.stderr:
         pytest.skip(f"the system's Python cannot be used: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
@@ -275,6 +283,14 @@ def test_an_unprivileged_user_has_the_sandbox_too(tmp_path: pathlib.Path) -> Non
     if level == "namespace+seccomp":
         assert seen == "1000 [] False\n"
         assert network == "error"
+
+
+def _run_as_nobody(folder: pathlib.Path, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", str(SYSTEM_PYTHON), "-c", code],
+        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+        env={"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
 
 
 # -- one service for everybody ----------------------------------------------------------------------------------------

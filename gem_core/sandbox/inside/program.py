@@ -7,6 +7,8 @@ import builtins
 import contextlib
 import gc
 import importlib
+import io
+import json
 import linecache
 import os
 import signal
@@ -78,6 +80,8 @@ class Job:
         environment: Its environment; a Python program's is added to the template's, which is the same.
         files: Names and contents to write into the folder first.
         supply_imports: Supply names of :data:`CONVENIENCES` that the code uses and never binds.
+        call: Name of a function of the code, its arguments, and the mark behind which its result is written; the code
+            is then a module, not ``__main__``.
     """
 
     def __init__(
@@ -90,29 +94,31 @@ class Job:
         environment: dict[str, str],
         files: list[tuple[str, bytes]],
         supply_imports: bool,
+        call: tuple[str, list[Any], str] | None,
     ) -> None:
         self.code, self.argv, self.arguments = code, argv, arguments
         self.limits, self.folder, self.environment = limits, folder, environment
-        self.files, self.supply_imports = files, supply_imports
+        self.files, self.supply_imports, self.call = files, supply_imports, call
 
 
 def open_standard_streams() -> None:
     """Streams on descriptors 0, 1 and 2 as a program has them; made in the supervisor, which saves each child that."""
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
+    sys.stdin = sys.__stdin__ = _stream(0, "r", "surrogateescape")  # type: ignore[misc]
     read, write = os.pipe()  # what the program will have: a stream looks at its descriptor once
     saved = os.dup(1)
     os.dup2(write, 1)
     os.dup2(write, 2)
-    sys.stdout = sys.__stdout__ = open(  # type: ignore[misc]
-        1, "w", encoding="utf-8", errors="surrogateescape", closefd=False
-    )
-    sys.stderr = sys.__stderr__ = open(  # type: ignore[misc]
-        2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-    )
+    sys.stdout = sys.__stdout__ = _stream(1, "w", "surrogateescape")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _stream(2, "w", "backslashreplace")  # type: ignore[misc]
+    sys.stderr.reconfigure(line_buffering=True)
     os.dup2(saved, 1)
     os.dup2(saved, 2)
     for descriptor in (read, write, saved):
         os.close(descriptor)
+
+
+def _stream(descriptor: int, mode: str, errors: str) -> io.TextIOWrapper:
+    return open(descriptor, mode, encoding="utf-8", errors=errors, closefd=False)  # type: ignore[return-value]
 
 
 def become_program(
@@ -183,9 +189,9 @@ def _run_python(job: Job) -> None:
     status = 1
     try:
         os.environ.update(job.environment)
-        main = types.ModuleType("__main__")
+        main = types.ModuleType("__main__" if job.call is None else "solution")
         main.__dict__["__builtins__"] = builtins
-        sys.modules["__main__"] = main
+        sys.modules[main.__name__] = main
         sys.argv = [FILE_NAME, *job.arguments]
         sys.path.insert(0, job.folder)
         linecache.cache[FILE_NAME] = (len(job.code), None, job.code.splitlines(keepends=True), FILE_NAME)
@@ -205,6 +211,8 @@ def _execute(job: Job, namespace: dict[str, Any]) -> int:
         if job.supply_imports:
             _supply(code, namespace)
         exec(code, namespace)
+        if job.call is not None:
+            _call(namespace, *job.call)
     except SystemExit as e:
         if e.code is None or isinstance(e.code, int):
             return (e.code or 0) & 0xFF
@@ -214,6 +222,26 @@ def _execute(job: Job, namespace: dict[str, Any]) -> int:
         _report(e)
         return 130 if isinstance(e, KeyboardInterrupt) else 1
     return 0
+
+
+def _call(namespace: dict[str, Any], name: str, arguments: list[Any], mark: str) -> None:
+    """Calls a function of the code, or a method of its class ``Solution``, and writes what it returns as JSON."""
+    function = namespace.get(name)
+    if function is None and "Solution" in namespace:
+        function = getattr(namespace["Solution"](), name, None)
+    if function is None:
+        raise NameError(f"the program defines no function {name!r}")
+    text = json.dumps(function(*arguments), default=_plain)
+    sys.__stdout__.write(f"\n{mark}{text}\n")  # type: ignore[union-attr]
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for, as a list or text."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
+    if hasattr(value, "tolist"):  # NumPy
+        return value.tolist()
+    return list(value) if hasattr(value, "__iter__") else repr(value)
 
 
 def _report(error: BaseException) -> None:

@@ -67,6 +67,7 @@ _LOAD, _JUMP, _EQUAL, _SET, _AT_LEAST, _RETURN = 0x20, 0x05, 0x15, 0x45, 0x35, 0
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
 
+
 def _op(code: int, k: int, true: int = 0, false: int = 0) -> bytes:
     return struct.pack("HBBI", code, true, false, k)
 

@@ -183,6 +183,7 @@ class Slot:
             environment=environment,
             files=list(zip(header.get("file_names", []), blobs[2:], strict=True)),
             supply_imports=header.get("supply_imports", False),
+            call=header.get("call"),
         )
 
     def _stdin(self, data: bytes) -> int:

@@ -75,8 +75,9 @@ class Template:
         if sys.platform == "linux":
             namespaces.Kernel().prctl(_PR_SET_CHILD_SUBREAPER, 1)
         wire.send(self.control, hello)
+        watched: list[Any] = [self.control, wake_read]
         while True:
-            ready, _, _ = select.select([self.control, wake_read], [], [])
+            ready = select.select(watched, [], [])[0]
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 self._reap()
@@ -264,7 +265,11 @@ class Template:
             kernel = namespaces.Kernel()
             kernel.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans come here, not to the host's process 1
 
-        program_uid = self._outside_id() if os.geteuid() == 0 and _readable_by(self._outside_id(), os.path.dirname(os.__file__)) else None
+        program_uid = (
+            self._outside_id()
+            if os.geteuid() == 0 and _readable_by(self._outside_id(), os.path.dirname(os.__file__))
+            else None
+        )
         scratch, clean = folder_place(program_uid)
         filtered = level.endswith("seccomp")
 

@@ -17,7 +17,9 @@ _COUNT = struct.Struct("!I")
 MAX_PART = 1 << 30
 
 
-def send(connection: socket.socket, header: dict[str, Any], blobs: Sequence[bytes] = (), fds: Sequence[int] = ()) -> None:
+def send(
+    connection: socket.socket, header: dict[str, Any], blobs: Sequence[bytes] = (), fds: Sequence[int] = ()
+) -> None:
     """Sends one message; blocks until all is written (or the socket's time-out).
 
     Raises:
