@@ -35,7 +35,7 @@ MOST_TIMEOUTS = 2
 OUTPUT_BYTES = 16 << 20
 
 _FENCE = re.compile(
-    r"(?P<fence>`{3,})[ \t]*(?P<language>[\w+#.-]*)[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)(?!`)|\Z)", re.DOTALL
+    r"(?P<fence>`{3,})[ \t]*(?P<language>[\w+#.-]*)[^\n`]*\n(?P<code>.*?)(?:(?<=\n)[ \t]*(?P=fence)(?!`)|\Z)", re.DOTALL
 )
 _PYTHON = ("python", "python3", "py", "py3", "pypy3")
 _TAG = re.compile(r"<python>(.*?)</python>", re.DOTALL)
