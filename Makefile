@@ -22,14 +22,19 @@ help:
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml $(CONSTRAINTS)
+# What training needs; the tests' packages come on top.
+$(VENV)/.trains: pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) $(TORCH_ARGS) $(TORCH)
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -e '.[trl]' tensorboard
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.trains
 	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 	touch $@
 
-train: setup
+train: $(VENV)/.trains
 	$(BIN)/python examples/train_trl_rebn.py $(ARGS)
 
 test: setup
