@@ -13,7 +13,7 @@ from gem_core.play import Timing, play
 from gem_core.session import EpisodeSession, Generation, Limits, Prompt
 from gem_verl._compat import agent_loop_kwargs
 from gem_verl.output import GemAgentLoopOutput, rows
-from gem_verl.settings import VALIDATION_SEED, GemSettings
+from gem_verl.settings import GemSettings
 
 #: Renderers probe their template once; verl builds an agent loop for every episode.
 _RENDERERS: dict[tuple[int, str, str], Renderer] = {}
@@ -21,7 +21,7 @@ _RENDERERS: dict[tuple[int, str, str], Renderer] = {}
 
 class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no type information
     """Plays the environment that the row names (columns ``env_id``, ``env_kwargs``, ``env_seed``), or that of
-    ``data.gem`` with the row's index as seed.
+    ``data.gem`` with a seed counted up by the row's index (:class:`gem_verl.GemRolloutWorker` holds validation's out).
 
     All ``rollout.n`` sessions of a row share the seed, so they start from the same state: verl's group.
     """
@@ -32,10 +32,10 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no type inf
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[GemAgentLoopOutput]:
         settings = GemSettings.from_config(self.data_config)
         episode_id = f"{row.get('uid') or uuid.uuid4().hex}-{row.get('session_id', 0)}"
+        env_id, kwargs, seed = self._task(settings, row)
         # verl's uid is random; this id is unique too, and the same in every run (with rollout.full_determinism it is
         # the engine's own request id, from which the CPU server derives its random numbers).
-        request_id = "-".join(str(row.get(k, 0)) for k in ("data_source", "global_steps", "index", "session_id"))
-        env_id, kwargs, seed = self._task(settings, row)
+        request_id = "-".join(str(p) for p in (env_id, seed, row.get("global_steps", 0), row.get("session_id", 0)))
         env = settings.make_env(env_id, kwargs, self.tokenizer)
         config = self.rollout_config
         session = EpisodeSession(
@@ -89,10 +89,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no type inf
     def _task(self, settings: GemSettings, row: dict[str, Any]) -> tuple[str, dict[str, Any], int]:
         """Environment, arguments and seed of a row, from any dataset."""
         seed = row.get("env_seed")
-        if seed is None:
-            first = settings.seed + (VALIDATION_SEED if row.get("validate") else 0)
-            seed = first + int(row.get("index", 0))
-        seed = int(seed)
+        seed = settings.seed + int(row.get("index", 0)) if seed is None else int(seed)
         choice = settings.choose(seed)
         env_id = row.get("env_id")
         if env_id is None:

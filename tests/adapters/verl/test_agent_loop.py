@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from gem_verl._compat import agent_loop_kwargs
 from gem_verl.agent_loop import GemAgentLoop
+from gem_verl.settings import VALIDATION_SEED, GemSettings
 from omegaconf import OmegaConf
 from support import QWEN_LIKE, build_tokenizer
 
@@ -90,14 +91,30 @@ def test_one_request_id_for_a_whole_episode_and_another_for_the_next() -> None:
     assert ids[0] != ids[3]
 
 
-def test_sessions_of_one_row_play_the_same_seed_and_validation_another() -> None:
+def test_sessions_of_one_row_play_the_same_seed() -> None:
     def prompts(row: dict[str, Any]) -> list[int]:
         env = {"env_id": "game:GuessTheNumber-v0-random", "env_kwargs": {}}
         return run(Server("\\boxed{1}"), gem=env, row=row)[0]["prompts"].tolist()
 
     assert prompts({"session_id": 0}) == prompts({"session_id": 1})
     assert len({tuple(prompts({"index": i})) for i in range(12)}) > 3
-    assert len({tuple(prompts({"index": i, "validate": v})) for v in (True, False) for i in range(4)}) > 3
+
+
+def test_rows_of_any_dataset_get_seeds_and_validation_other_ones() -> None:
+    from gem_verl.rollout_worker import give_seeds
+    from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
+
+    settings = GemSettings(env_id="game:GuessTheNumber-v0", seed=5)
+    rows = get_tensordict({"index": [0, 1, 4], "uid": ["a", "b", "c"]})
+    give_seeds(rows, settings)
+    assert list(rows["env_seed"]) == [5, 6, 9]
+    held_out = get_tensordict({"index": [0, 1], "uid": ["a", "b"]})
+    assign_non_tensor_data(held_out, "validate", True)
+    give_seeds(held_out, settings)
+    assert list(held_out["env_seed"]) == [VALIDATION_SEED + 5, VALIDATION_SEED + 6]
+    named = get_tensordict({"index": [0], "env_seed": [42]})
+    give_seeds(named, settings)
+    assert list(named["env_seed"]) == [42]
 
 
 def test_a_row_names_its_own_env_and_seed() -> None:

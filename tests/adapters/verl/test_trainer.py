@@ -91,11 +91,12 @@ def check(run: Run, steps: int = 2) -> dict[str, float]:
     for step in range(1, steps + 1):
         metrics = run.steps[step]
         assert 0.0 <= metrics["training/rollout_probs_diff_max"] < 1e-3
-        assert metrics["actor/grad_norm"] > 0.0
         if "gem/success" in metrics:
             assert 0.0 <= metrics["gem/rollout_log_prob_diff_max"] < 1e-3
             assert 0.0 <= metrics["gem/success"] <= 1.0
             assert sum(v for k, v in metrics.items() if k.startswith("gem/stop/")) == pytest.approx(1.0)
+    # A step whose episodes all had the same return has no gradient.
+    assert max(run.steps[s]["actor/grad_norm"] for s in range(1, steps + 1)) > 0.0
     return run.steps[steps]
 
 
