@@ -154,6 +154,15 @@ class Sandbox:
             "lacks": list(LACKS[self._in_force]),
         }
 
+    def require(self, level: str) -> None:
+        """Raises SandboxError where the level in force is weaker than ``level``."""
+        if self._in_force is not None and LEVELS.index(self._in_force) >= LEVELS.index(level):
+            return
+        found = self.describe()
+        if LEVELS.index(found["level"]) < LEVELS.index(level):
+            why = "; ".join(f"{name}: {reason}" for name, reason in found["refused"].items())
+            raise SandboxError(f"isolation of level {level!r} is needed, this host has {found['level']!r} ({why})")
+
     def close(self) -> None:
         """Ends all processes. The next run starts new ones."""
         with self._lock:

@@ -30,10 +30,19 @@ class Workspace:
         self._owner = os.getpid()
 
     def run(
-        self, code: str, *, stdin: str | bytes = "", files: Mapping[str, str | bytes] | None = None, **changed: Any
+        self,
+        code: str,
+        *,
+        stdin: str | bytes = "",
+        files: Mapping[str, str | bytes] | None = None,
+        isolated: bool = False,
+        **changed: Any,
     ) -> RunResult:
-        """A Python program; see :meth:`Sandbox.run`."""
-        return self._run(code, {}, stdin, files, changed)
+        """A Python program; see :meth:`Sandbox.run`.
+
+        ``isolated=True`` keeps it from importing modules that an earlier run left in the folder.
+        """
+        return self._run(code, {"isolated": isolated}, stdin, files, changed)
 
     def run_command(
         self,

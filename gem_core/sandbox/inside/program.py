@@ -80,6 +80,7 @@ class Job:
         environment: Its environment; a Python program's is added to the template's, which is the same.
         files: Names and contents to write into the folder first.
         supply_imports: Supply names of :data:`CONVENIENCES` that the code uses and never binds.
+        isolated: Do not import from the folder, where an earlier run may have left modules of any name.
         call: Name of a function of the code, its arguments, and the mark behind which its result is written; the code
             is then a module, not ``__main__``.
     """
@@ -94,11 +95,12 @@ class Job:
         environment: dict[str, str],
         files: list[tuple[str, bytes]],
         supply_imports: bool,
+        isolated: bool,
         call: tuple[str, list[Any], str] | None,
     ) -> None:
         self.code, self.argv, self.arguments = code, argv, arguments
         self.limits, self.folder, self.environment = limits, folder, environment
-        self.files, self.supply_imports, self.call = files, supply_imports, call
+        self.files, self.supply_imports, self.isolated, self.call = files, supply_imports, isolated, call
 
 
 def open_standard_streams() -> None:
@@ -193,7 +195,8 @@ def _run_python(job: Job) -> None:
         main.__dict__["__builtins__"] = builtins
         sys.modules[main.__name__] = main
         sys.argv = [FILE_NAME, *job.arguments]
-        sys.path.insert(0, job.folder)
+        if not job.isolated:
+            sys.path.insert(0, job.folder)
         linecache.cache[FILE_NAME] = (len(job.code), None, job.code.splitlines(keepends=True), FILE_NAME)
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()  # all children would otherwise draw the same numbers

@@ -183,6 +183,7 @@ class Slot:
             environment=environment,
             files=list(zip(header.get("file_names", []), blobs[2:], strict=True)),
             supply_imports=header.get("supply_imports", False),
+            isolated=header.get("isolated", False),
             call=header.get("call"),
         )
 

@@ -37,6 +37,7 @@ def main(config: dict[str, Any]) -> None:
     """Serves one owner over the socket ``config["control"]`` until it closes."""
     control = socket.socket(fileno=config["control"])
     _preload(_COMMON)
+    os.umask(0o022)
     loaded, missing = _preload(config["preload"])
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
         f.write("500")  # where memory runs out, programs go before the process that trains
