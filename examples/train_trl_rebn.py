@@ -36,7 +36,7 @@ def parse_args() -> argparse.Namespace:
     p.add_argument("--iterations", type=int, default=200, help="batches of episodes")
     p.add_argument("--episodes", type=int, default=128, help="episodes in a batch")
     p.add_argument("--group", type=int, default=8, help="episodes that share a seed, where the estimator compares them")
-    p.add_argument("--learning_rate", type=float, default=2e-3)
+    p.add_argument("--learning_rate", type=float, default=1e-3)
     p.add_argument("--max_tokens_per_turn", type=int, default=5)
     p.add_argument("--eval_episodes", type=int, default=256, help="held-out seeds")
     p.add_argument("--seed", type=int, default=0)
