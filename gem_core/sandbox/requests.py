@@ -15,6 +15,16 @@ from gem_core.sandbox.template import Slot
 BACKSTOP_S = 3.0
 
 
+def limits_with(limits: Limits, changed: dict[str, Any]) -> Limits:
+    """``limits`` with some of them changed; an unknown name is a ValueError."""
+    try:
+        return replace(limits, **changed) if changed else limits
+    except TypeError:
+        known = ", ".join(Limits.__dataclass_fields__)
+        unknown = ", ".join(sorted(set(changed) - set(Limits.__dataclass_fields__)))
+        raise ValueError(f"there is no limit called {unknown} (there are: {known})") from None
+
+
 def command_header(argv: Sequence[str], environment: Mapping[str, str] | None) -> dict[str, Any]:
     if isinstance(argv, str) or not argv or not all(isinstance(word, str) for word in argv):
         raise ValueError(f"argv must be a non-empty sequence of strings, got {argv!r}")

@@ -11,11 +11,10 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from gem_core.sandbox.limits import LEVELS, Limits, RunResult
-from gem_core.sandbox.requests import ask, blobs_of, command_header, lost, numbers, with_value
+from gem_core.sandbox.requests import ask, blobs_of, command_header, limits_with, lost, numbers, with_value
 from gem_core.sandbox.template import SandboxError, Slot, Template
 from gem_core.sandbox.workspace import Workspace
 
@@ -108,10 +107,10 @@ class Sandbox:
         """
         header: dict[str, Any] = {"arguments": list(arguments), "supply_imports": supply_imports}
         if call is None:
-            return self._run(code, header, stdin, files, self.limits_of(limits, changed))
+            return self._run(code, header, stdin, files, limits_with(limits or self.limits, changed))
         mark = f"result {secrets.token_hex(8)} "
         header["call"] = (call[0], list(call[1]), mark)
-        return with_value(self._run(code, header, stdin, files, self.limits_of(limits, changed)), mark)
+        return with_value(self._run(code, header, stdin, files, limits_with(limits or self.limits, changed)), mark)
 
     def run_command(
         self,
@@ -125,7 +124,7 @@ class Sandbox:
     ) -> RunResult:
         """As :meth:`run`, for a command of the host's system, such as ``["sh", "-c", script]``."""
         header = command_header(argv, environment)
-        return self._run("", header, stdin, files, self.limits_of(limits, changed))
+        return self._run("", header, stdin, files, limits_with(limits or self.limits, changed))
 
     def run_many(self, code: str, stdins: Iterable[str | bytes], **kwargs: Any) -> list[RunResult]:
         """One run of ``code`` for each input, side by side; results in the order of the inputs."""
@@ -193,14 +192,6 @@ class Sandbox:
         _sandboxes.add(self)
 
     # -- inside -----------------------------------------------------------------------------------------------
-
-    def limits_of(self, limits: Limits | None, changed: dict[str, Any]) -> Limits:
-        try:
-            return replace(limits or self.limits, **changed) if changed else limits or self.limits
-        except TypeError:
-            known = ", ".join(Limits.__dataclass_fields__)
-            unknown = ", ".join(sorted(set(changed) - set(Limits.__dataclass_fields__)))
-            raise ValueError(f"there is no limit called {unknown} (there are: {known})") from None
 
     def _run(
         self,

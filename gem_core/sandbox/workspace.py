@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gem_core.sandbox.limits import Limits, RunResult
-from gem_core.sandbox.requests import ask, blobs_of, command_header, numbers
+from gem_core.sandbox.requests import ask, blobs_of, command_header, limits_with, numbers
 from gem_core.sandbox.template import SandboxError, Slot
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Workspace:
             raise RuntimeError("the workspace is closed")
         if self._owner != os.getpid():
             raise RuntimeError("a workspace belongs to the process that opened it")
-        limits = replace(self.sandbox.limits_of(self.limits, changed), disk_bytes=self.limits.disk_bytes)
+        limits = replace(limits_with(self.limits, changed), disk_bytes=self.limits.disk_bytes)
         blobs, names = blobs_of(code, stdin, files)
         if self._slot is None:
             self._slot = self.sandbox.new_slot(())

@@ -139,6 +139,7 @@ def _merge_settings(rng: random.Random) -> TerminalTask:
             return {k: merged(a[k], b[k]) if k in a and k in b else (b[k] if k in b else a[k]) for k in {**a, **b}}
         return b
 
+    wanted = json.dumps(merged(base, override))
     return TerminalTask(
         name="MergeSettings",
         instruction=(
@@ -146,7 +147,7 @@ def _merge_settings(rng: random.Random) -> TerminalTask:
             "keys are merged in the same way; otherwise the value of local.json counts."
         ),
         files={"base.json": json.dumps(base, indent=2), "local.json": json.dumps(override, indent=2)},
-        check=f"import json\nassert json.load(open('merged.json')) == json.loads({json.dumps(merged(base, override))!r})",
+        check=f"import json\nassert json.load(open('merged.json')) == json.loads({wanted!r})",
         solution=(
             "python3 - <<'END'\nimport json\ndef m(a, b):\n    if isinstance(a, dict) and isinstance(b, dict):\n"
             "        return {k: m(a[k], b[k]) if k in a and k in b else b.get(k, a.get(k)) for k in {**a, **b}}\n"
@@ -175,7 +176,7 @@ _RUN_CASES = """
 import json, subprocess, sys
 def run(arguments):
     code = "import json, sys; from {module} import solve; print(json.dumps(solve(*json.load(sys.stdin))))"
-    done = subprocess.run([sys.executable, "-c", code], input=json.dumps(arguments), capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-S", "-c", code], input=json.dumps(arguments), capture_output=True, text=True)
     try:
         return json.loads(done.stdout)
     except ValueError:

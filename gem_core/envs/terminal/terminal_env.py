@@ -94,8 +94,8 @@ class TerminalEnv(Env):
                 raise RuntimeError(f"the setup of task {self.task.name!r} failed: {done.stderr.strip() or done.detail}")
         self._start_clock(self.episode_timeout)
         text = (
-            f"{self.task.instruction}\n\nYou work in a Linux shell, without network, in at most {self.max_turns} turns. "
-            f"Each turn, write {_FORM}."
+            f"{self.task.instruction}\n\nYou work in a Linux shell, without network, in at most {self.max_turns} "
+            f"turns. Each turn, write {_FORM}."
         )
         return text, self._info(valid=True)
 
