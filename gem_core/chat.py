@@ -19,6 +19,13 @@ HistoryPolicy = Literal["template", "append"]
 _REPLY = "gem-reply-7f3a"
 _OBSERVATION = "gem-observation-7f3a"
 _PROBE_ROUNDS = 16
+_FRAME_PROBES = (
+    "a",
+    "1 2\n\n3  |4|",
+    "{{ x }} {% y %} & \"q\" 'r' \\s > [t] {u}",
+    "é\u2028ß 日本 /no_think",
+    "x" * 3000,
+)
 
 
 class Tokenizer(Protocol):
@@ -94,6 +101,8 @@ class ChatRenderer:
         # Observations recur ("That square is taken."), and rendering and encoding one takes longer than a game's step.
         self._tails: dict[str, str | None] = {}
         self._encoded: dict[str, list[int]] = {}
+        #: What the template puts around an observation after a reply, where that does not depend on the observation.
+        self._frame: tuple[str, str] | None = None
         #: The delta after a reply is the same at every turn, for replies without and with a reasoning block.
         self._appends_plain = self._appends(_REPLY)
         self._appends_reasoning = self._appends_plain and self._appends(f"<think>\nreason\n</think>\n\n{_REPLY}")
@@ -101,6 +110,7 @@ class ChatRenderer:
             raise ValueError(
                 "the chat template drops earlier replies, so nothing can be appended; use history='template'"
             )
+        self._frame = self._find_frame()
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         return self._encode(self._render(messages))
@@ -134,6 +144,9 @@ class ChatRenderer:
         """What the template puts after a reply, read off the shortest conversation."""
         if observation in self._tails:
             return self._tails[observation]
+        # Templates look for tags in messages; what has none and no space to trim goes in as it is.
+        if self._frame is not None and "<" not in observation and observation.strip() == observation != "":
+            return f"{self._frame[0]}{observation}{self._frame[1]}"
         text = self._render(
             [
                 {"role": "user", "content": "hello"},
@@ -144,6 +157,17 @@ class ChatRenderer:
         _, found, tail = text.partition(_REPLY)
         _remember(self._tails, observation, tail if found else None)
         return tail if found else None
+
+    def _find_frame(self) -> tuple[str, str] | None:
+        """Rendering is most of what a turn costs; it is spared where the template writes any text in one place."""
+        first = self._minimal_tail(_OBSERVATION)
+        if first is None or first.count(_OBSERVATION) != 1:
+            return None
+        head, _, foot = first.partition(_OBSERVATION)
+        for probe in _FRAME_PROBES:
+            if self._minimal_tail(probe) != head + probe + foot:
+                return None
+        return head, foot
 
     def _checked_tail(self, messages: Sequence[Message], observation: str) -> str | None:
         """What the template puts after the last reply of this very conversation; None where it rewrites history."""

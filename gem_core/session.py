@@ -306,14 +306,18 @@ class EpisodeSession:
     def _read_action(self) -> str:
         if self.length_stop == "invalid" and self._finish == "length":
             return ""
-        if self._text or self.renderer is None:
-            return "".join(self._text)
-        return self.renderer.decode(self._sampled)
+        return self._reply()
+
+    def _reply(self) -> str:
+        """The text of the turn's samples."""
+        if not self._text and self.renderer is not None and self._sampled:
+            self._text.append(self.renderer.decode(self._sampled))  # once: it takes as long as encoding
+        return "".join(self._text)
 
     def _record(self, reward: float, info: Info) -> None:
         """Moves the current turn into the episode."""
         assert self._action is not None
-        reply = "".join(self._text) if self._text or self.renderer is None else self.renderer.decode(self._sampled)
+        reply = self._reply()
         self.episode.turns.append(
             Turn(
                 observation=self._observation,
