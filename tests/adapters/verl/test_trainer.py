@@ -124,7 +124,7 @@ def test_rebn_on_a_mix_with_a_failing_env_validates_and_resumes(tmp_path: Path, 
     assert not (tmp_path / "resumed" / "2.jsonl").exists()
     resumed = Counter(json.loads(r)["gts"] for r in (tmp_path / "resumed" / "3.jsonl").read_text().splitlines())
     assert resumed == first.episodes(3)
-    check(again, 3)
+    assert set(again.steps) == {3}
 
 
 @pytest.mark.parametrize("mode", ["gem_sync", "sync"])
