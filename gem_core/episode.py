@@ -199,7 +199,7 @@ class Episode:
             TokenSequence(
                 prompt_ids=b.prompt,
                 response_ids=b.ids,
-                response_mask=[int(t >= 0) for t in b.turn_index],
+                response_mask=[1 if t >= 0 else 0 for t in b.turn_index],
                 logprobs=b.logprobs,
                 turn_index=b.turn_index,
                 rewards=b.rewards,
@@ -254,6 +254,8 @@ class _SequenceBuilder:
         self.turn_index: list[int] = []
         self.rewards: list[float] = []
         self.has_logprobs = True
+        #: Position of each turn's last sampled token.
+        self.last_token: dict[int, int] = {}
 
     def environment(self, ids: Sequence[int]) -> None:
         self.ids += ids
@@ -268,15 +270,13 @@ class _SequenceBuilder:
         self.has_logprobs &= bool(turn.logprobs) or n == 0
         self.turn_index += [index] * n
         self.rewards += [0.0] * n
+        if n:
+            self.last_token[index] = len(self.ids) - 1
 
 
 def _place_rewards(builders: list[_SequenceBuilder], turns: Sequence[Turn]) -> None:
     """Puts each turn's reward on its last sampled token (or the nearest one, see :meth:`Episode.to_sequences`)."""
-    last_token: dict[int, tuple[_SequenceBuilder, int]] = {}
-    for b in builders:
-        for position, t in enumerate(b.turn_index):
-            if t >= 0:
-                last_token[t] = (b, position)
+    last_token = {turn: (b, position) for b in builders for turn, position in b.last_token.items()}
     if not last_token:
         return
     first = min(last_token)

@@ -241,7 +241,7 @@ class EpisodeSession:
                 "is over" if self.done else "waits for the environment" if self._action is not None else "not started"
             )
             raise RuntimeError(f"episode {self.episode.episode_id} {state}; it takes no generation now")
-        ids = [int(t) for t in generation.token_ids]
+        ids = list(map(int, generation.token_ids))
         if generation.logprobs is not None and len(generation.logprobs) != len(ids):
             raise ValueError(f"{len(generation.logprobs)} log probabilities for {len(ids)} sampled tokens")
         if self.renderer is None and generation.text is None:
@@ -250,7 +250,7 @@ class EpisodeSession:
         if generation.logprobs is None:
             self._logprobs = None if ids else self._logprobs
         elif self._logprobs is not None:
-            self._logprobs += [float(x) for x in generation.logprobs]
+            self._logprobs += map(float, generation.logprobs)
         if generation.text is not None:
             self._text.append(generation.text)
         self._finish = generation.finish_reason
@@ -353,9 +353,9 @@ class EpisodeSession:
                 last = self._sampled[-1] if self._sampled else None
                 context = self.renderer.extend(self._messages, shown, last)
         cached = 0 if context.new_sequence else len(self._ids)
-        ids = context.ids if context.new_sequence else self._ids + context.ids
-        prompt_length = len(ids) if context.new_sequence else self._prompt_length
-        room = self._room(len(ids), prompt_length)
+        length = len(context.ids) + cached
+        prompt_length = length if context.new_sequence else self._prompt_length
+        room = self._room(length, prompt_length)
         if room is not None and room < 1:
             self.episode.final_observation = observation
             self._stop(StopReason.CONTEXT_LENGTH)
@@ -364,7 +364,11 @@ class EpisodeSession:
             self._messages = [*self._system, message]
         else:
             self._messages.append(message)
-        self._ids, self._prompt_length, self._context = list(ids), prompt_length, context
+        if context.new_sequence:
+            self._ids = list(context.ids)
+        else:
+            self._ids += context.ids
+        self._prompt_length, self._context = prompt_length, context
         self._observation = shown
         self._images = tuple(info.get("images") or ())
         self._sampled, self._logprobs, self._text, self._resumes = [], [], [], 0
