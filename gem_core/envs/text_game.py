@@ -167,3 +167,19 @@ def check_positive(**values: int | None) -> None:
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ValueError(f"{name} must be a positive integer or None (drawn at each reset), got {value!r}")
+
+
+def check_range(smallest: int, largest: int, **values: int | None) -> None:
+    """Raises ValueError naming the first value that is neither None nor an int from ``smallest`` to ``largest``."""
+    for name, value in values.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
+            raise ValueError(f"{name} must be an integer from {smallest} to {largest}, got {value!r}")
+
+
+def check_flag(**values: bool) -> None:
+    """Raises ValueError naming the first value that is not a bool."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, got {value!r}")

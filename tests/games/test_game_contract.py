@@ -35,7 +35,13 @@ ODD_ACTIONS = [
     "\\boxed{999999999 999999999 999999999}",
     "\\boxed{" + "9" * 5000 + " 1 1}",
     "\\boxed{٣ ٣ ٣}",  # Arabic-Indic digits
+    "\\boxed{²}",
+    "\\boxed{² ² ² ²}",
+    "\\boxed{reveal ² ²}",
+    "\\boxed{１ ２ ３ ４}",  # full width
+    "\\boxed{\x001}",
     "\\boxed{UP\u0130}",
+    "\\boxed{\u212aA}",  # the Kelvin sign: its lower case is an ASCII letter
     "\\boxed{ﬁsh 🐟 \ud800 \x00}",
     "a" * 1_000_000,
     "\\boxed{" * 140_000,
@@ -61,10 +67,7 @@ def test_a_perfect_game_sums_to_one(env_id: str) -> None:
         env.reset(seed=seed)
         for name, value in NEAR_THE_END.get(env_id, {}).items():
             setattr(env, name, list(value) if isinstance(value, list) else value)
-        missing = 0.0  # 2048 pays for progress; what the board above has made already is not paid again
-        if "2048" in env_id:
-            missing = env._progress()  # type: ignore[attr-defined]
-        total, done = missing, False
+        total, done = 0.0, False
         while not done:
             action = oracle_action(env)
             assert action is not None
@@ -215,6 +218,57 @@ def test_the_global_generator_is_left_alone() -> None:
     for env_id in IDS:
         transcript(env_id, 3)
     assert random.getstate() == before
+
+
+def test_numpys_global_generator_is_left_alone() -> None:
+    numpy = pytest.importorskip("numpy")
+    numpy.random.seed(1)
+    before = [str(x) for x in numpy.random.get_state()]
+    for env_id in IDS:
+        transcript(env_id, 3)
+    assert [str(x) for x in numpy.random.get_state()] == before
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_sampling_actions_does_not_change_the_game(env_id: str) -> None:
+    env, other = gem.make(env_id), gem.make(env_id)
+    env.reset(seed=7)
+    other.reset(seed=7)
+    for _ in range(3):
+        action = env.sample_random_action()
+        for _ in range(5):
+            env.sample_random_action()
+        mine = env.step(action)
+        assert other.step(action) == mine
+        if mine[2] or mine[3]:
+            break
+    assert other.reset() == env.reset()
+
+
+NONSENSE = {
+    "GuessTheNumber": [{"min_number": "1"}, {"max_number": 1.5}, {"min_number": 9, "max_number": 3}],
+    "Mastermind": [{"code_length": 0}, {"num_numbers": -1}, {"duplicate_numbers": "no"}, {"code_length": 1000}],
+    "Minesweeper": [{"rows": 0}, {"cols": 10**6}, {"num_mines": 0}, {"num_mines": 2.0}, {"num_mines": 60}],
+    "Wordle": [{"word_length": 2}, {"word_length": "5"}, {"only_real_words": 1}],
+    "FifteenPuzzle": [{"num_rows": 1}, {"num_rows": True}, {"num_rows": 3.0}],
+    "Hangman": [{"word_length": 99}, {"hardcore": "very"}],
+    "TowerofHanoi": [{"num_disks": 0}, {"num_disks": 21}],
+    "Game2048": [{"target_tile": 60}, {"target_tile": 0}, {"target_tile": 2**40}, {"board_size": 1}],
+    "Sudoku": [{"scale": 5}, {"clues": -3}],
+    "Sokoban": [{"num_boxes": 0}, {"dim_room": (1, 1)}],
+    "Crosswords": [{"num_words": 0}],
+    "WordSearch": [{"num_words": 0}],
+}
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_nonsense_in_the_constructor_is_named(env_id: str) -> None:
+    name = env_id.split(":")[1].split("-v0")[0]
+    for bad in [*NONSENSE.get(name, []), {"max_turns": 0}, {"max_turns": "9"}, {"max_turns": True}]:
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            gem.make(env_id, **bad)
+    with pytest.raises(ValueError, match="max_tunrs"):
+        gem.make(env_id, max_tunrs=3)
 
 
 def test_oracles_name_an_environment_that_they_do_not_play() -> None:

@@ -41,6 +41,10 @@ def test_guess_the_number() -> None:
     assert (terminated, truncated, info["success"]) == (False, True, False)
     env = start("game:GuessTheNumber-v0", target=7, kwargs={"max_turns": 2})
     assert rewards(env, "3", "99") == [0.0, 0.0]  # an illegal last guess earns nothing
+    env = start("game:GuessTheNumber-v0", target=7, kwargs={"max_turns": 2})
+    assert env.step("\\boxed{3}")[1] == 0.0
+    _, reward, _, truncated, info = env.step("\\boxed{3}")  # nor does a repeated one
+    assert (reward, truncated, info["action_is_valid"]) == (0.0, True, False)
     env = start("game:GuessTheNumber-v0", low=-5, high=5, target=0)
     assert env.step("\\boxed{0}")[1:3] == (1.0, True)  # 0 is a legal guess
     for bad in ({"min_number": 5, "max_number": 5}, {"min_number": None}, {"max_turns": 0}):
@@ -52,13 +56,14 @@ def test_mastermind() -> None:
     env = start("game:Mastermind-v0-hard", code=[1, 2, 3, 4])
     assert rewards(env, "1 5 6 7", "1 2 6 7", "2 1 4 3") == [0.25, 0.25, 0.0]
     assert env.step("\\boxed{1, 2, 4, 3}")[0] == "1 2 4 3: 2 exact, 2 misplaced."
+    assert env.step("\\boxed{1 2 4 3}")[4]["action_is_valid"] is False  # guessed before
     _, reward, terminated, _, info = env.step("\\boxed{1 2 3 4}")
     assert (reward, terminated, info["success"]) == (0.5, True, True)
     env = start("game:Mastermind-v0-hard", code=[1, 2, 3, 4])
-    for illegal in ("1 1 2 3", "0 1 2 3", "1 2 3 9"):
+    for illegal in ("1 1 2 3", "0 1 2 3", "1 2 3 9", "1 2 3", "1 2 3 4 5", "1 2 3 99999999"):
         _, reward, terminated, _, info = env.step(f"\\boxed{{{illegal}}}")
         assert (reward, terminated, info["action_is_valid"]) == (0.0, False, False)
-    assert env.step("\\boxed{1 2 3}")[1:3] == (-0.1, True)
+    assert env.step("\\boxed{1 2 x 4}")[1:3] == (-0.1, True)
     with pytest.raises(ValueError, match="code_length=9 without duplicates"):
         gem.make("game:Mastermind-v0-easy", code_length=9)
 
@@ -111,9 +116,9 @@ def test_wordle() -> None:
     for illegal in ("ample", "qqqqq", "car"):
         _, reward, terminated, _, info = env.step(f"\\boxed{{{illegal}}}")
         assert (reward, terminated, info["action_is_valid"]) == (0.0, False, False)
-    _, reward, terminated, _, info = env.step("\\boxed{APPLE}")
+    _, reward, terminated, _, info = env.step("\\boxed{A P P L E}")
     assert (reward, terminated, info["success"]) == (0.5, True, True)
-    with pytest.raises(ValueError, match="word_length must be 3 to 7, got 12"):
+    with pytest.raises(ValueError, match="word_length must be an integer from 3 to 10, got 12"):
         gem.make("game:Wordle-v0-easy", word_length=12)
 
 
@@ -169,7 +174,7 @@ def test_fifteen_puzzle() -> None:
     env.max_turns = 2
     _, reward, terminated, truncated, _ = env.step("\\boxed{right}")
     assert (reward, terminated, truncated) == (pytest.approx(6 / 9), False, True)
-    with pytest.raises(ValueError, match="num_rows must be 2 to 20, got 1"):
+    with pytest.raises(ValueError, match="num_rows must be an integer from 2 to 20, got 1"):
         gem.make("game:FifteenPuzzle-v0-easy", num_rows=1)
 
 
@@ -206,19 +211,36 @@ def test_2048() -> None:
     assert slide([2, 2, 2, 2, *[0] * 12], "left") == [4, 4, 0, 0, *[0] * 12]
     assert slide([4, 2, 2, 0, *[0] * 12], "left") == [4, 4, 0, 0, *[0] * 12]
     assert slide([2, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0], "down")[12::-4] == [8, 4, 0, 0]
-    env = start("game:Game2048-v0-easy", cells=[2, 2, *[0] * 14], start_tile=2)
+    env = start("game:Game2048-v0-easy", cells=[2, 2, *[0] * 14], start_tile=2, best=2)
     assert rewards(env, "left") == [pytest.approx(1 / 5)]
-    env = start("game:Game2048-v0-easy", cells=[32, 32, *[0] * 14], start_tile=2)
+    env = start("game:Game2048-v0-easy", cells=[32, 32, *[0] * 14], start_tile=2, best=32)
     _, reward, terminated, _, info = env.step("\\boxed{left}")
     assert (reward, terminated, info["success"]) == (pytest.approx(1 / 5), True, True)
     stuck = [2, 4, 2, 4, 4, 2, 4, 2, 2, 4, 2, 4, 4, 2, 8, 8]
     env = start("game:Game2048-v0-easy", cells=[*stuck], start_tile=2)
     assert env.step("\\boxed{up}")[4]["action_is_valid"] is False
-    env = start("game:Game2048-v0-easy", cells=[4, 4, *[0] * 14], start_tile=4, target_tile=8)
+    env = start("game:Game2048-v0-easy", cells=[4, 4, *[0] * 14], start_tile=4, best=4, target_tile=8)
     assert env.step("\\boxed{right}")[1:3] == (1.0, True)
+    # A 4 that appeared beside twos is paid for with the next move.
+    env = start("game:Game2048-v0-easy", cells=[2, 4, *[0] * 14], start_tile=2, best=2)
+    assert rewards(env, "down", "up") == [pytest.approx(1 / 5), 0.0]
     for bad in (4, 48):
-        with pytest.raises(ValueError, match=f"target_tile must be a power of two from 8 on, got {bad}"):
+        with pytest.raises(ValueError, match="target_tile must be"):
             gem.make("game:Game2048-v0-easy", target_tile=bad)
+
+
+def test_2048_pays_all_progress_once_whatever_appears() -> None:
+    act = expert("game:Game2048-v0-easy")
+    for seed in range(12):
+        env = gem.make("game:Game2048-v0-random", target_tile=16, max_turns=60)
+        observation, info = env.reset(seed=seed)
+        total, done = 0.0, False
+        while not done:
+            action = act([{"role": "user", "content": f"{observation}\n{info['suffix']}"}], random.Random(0))
+            observation, reward, terminated, truncated, info = env.step(action)
+            total, done = total + reward, terminated or truncated
+        assert info["success"]
+        assert total == pytest.approx(1.0)
 
 
 def test_word_lists() -> None:

@@ -6,7 +6,7 @@ import bisect
 import itertools
 from typing import ClassVar
 
-from gem_core.envs.text_game import Outcome, TextGame, check_positive
+from gem_core.envs.text_game import Outcome, TextGame, check_range
 
 _SIZES = ((2, 10), (3, 20), (4, 50))
 _SCRAMBLE = 100
@@ -19,11 +19,11 @@ class FifteenPuzzleEnv(TextGame[str]):
     """Rewards: 1.0 when solved; on the last turn, the share of cells in place, the hole included.
 
     The start is 100 random legal moves from the solved board, none of which undoes the one before, and never solved. On
-    2x2 such a walk only goes round, so there are just two starts (as in GEM, whose results it keeps comparable).
+    2x2 such a walk only goes round, so there are just two starts.
 
     Args:
-        num_rows: Rows and columns; None draws size and turns at each reset.
         max_turns: Moves allowed.
+        num_rows: Rows and columns; None draws size and turns at each reset.
     """
 
     state_fields = ("size", "cells")
@@ -38,11 +38,9 @@ class FifteenPuzzleEnv(TextGame[str]):
     #: (size, hole, last move) -> see _block.
     _blocks: ClassVar[dict[tuple[int, int, str], tuple[list[float], list[tuple[tuple[int, ...], str]]]]] = {}
 
-    def __init__(self, num_rows: int | None = 3, max_turns: int | None = 20) -> None:
+    def __init__(self, max_turns: int | None = 20, num_rows: int | None = 2) -> None:
         super().__init__(max_turns)
-        check_positive(num_rows=num_rows)
-        if num_rows is not None and not 2 <= num_rows <= 20:
-            raise ValueError(f"num_rows must be 2 to 20, got {num_rows}")
+        check_range(2, 20, num_rows=num_rows)
         self._fixed = (num_rows, max_turns)
         self.size = 0
         #: Row by row; 0 is the hole.

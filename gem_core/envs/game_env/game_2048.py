@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from gem_core.envs.text_game import Outcome, TextGame, check_positive
+from gem_core.envs.text_game import Outcome, TextGame, check_range
 
 _SIZES = ((16, 20), (32, 30), (64, 50))
 _DIRECTIONS = ("up", "down", "left", "right")
-_SIDE = 4
 
 
 class Game2048Env(TextGame[str]):
@@ -19,17 +18,21 @@ class Game2048Env(TextGame[str]):
     Args:
         target_tile: A power of two from 8; None draws target and turns at each reset.
         max_turns: Moves allowed.
+        board_size: Rows and columns.
     """
 
-    state_fields = ("target_tile", "cells", "start_tile")
+    state_fields = ("target_tile", "cells", "start_tile", "best")
 
-    def __init__(self, target_tile: int | None = 64, max_turns: int | None = 50) -> None:
+    def __init__(self, target_tile: int | None = 2048, max_turns: int | None = 1000, board_size: int = 4) -> None:
         super().__init__(max_turns)
-        check_positive(target_tile=target_tile)
-        if target_tile is not None and (target_tile < 8 or target_tile & (target_tile - 1)):
-            raise ValueError(f"target_tile must be a power of two from 8 on, got {target_tile}")
+        check_range(2, 8, board_size=board_size)
+        check_range(8, 2**17, target_tile=target_tile)
+        if target_tile is not None and target_tile & (target_tile - 1):
+            raise ValueError(f"target_tile must be a power of two, got {target_tile}")
+        self.board_size = board_size
         self._fixed = (target_tile, max_turns)
-        self.target_tile = self.start_tile = 0
+        #: The largest tile at the start, and so far.
+        self.target_tile = self.start_tile = self.best = 0
         #: Row by row; 0 is empty.
         self.cells: list[int] = []
 
@@ -37,10 +40,10 @@ class Game2048Env(TextGame[str]):
         target = self.rng.choice(_SIZES)[0]
         self.target_tile = self._fixed[0] or target
         self.max_turns = self._fixed[1] or dict(_SIZES).get(self.target_tile, self.target_tile)
-        self.cells = [0] * _SIDE**2
+        self.cells = [0] * self.board_size**2
         self._add_tile()
         self._add_tile()
-        self.start_tile = max(self.cells)
+        self.start_tile = self.best = max(self.cells)
 
     def _add_tile(self) -> None:
         empty = [k for k, x in enumerate(self.cells) if not x]
@@ -49,17 +52,18 @@ class Game2048Env(TextGame[str]):
 
     def rules(self) -> str:
         return (
-            "This is 2048 on 4x4 cells. A move slides all tiles one way as far as they go; two equal tiles that meet "
-            "become one of their sum, once in a move. After each move a 2 (or sometimes a 4) appears on an empty cell. "
-            f"Make a tile of {self.target_tile} within {self.max_turns} moves. A move that changes nothing costs the "
-            f"turn. Think as you like, then answer with {self.format_hint()}."
+            f"This is 2048 on {self.board_size}x{self.board_size} cells. A move slides all tiles one way as far as they "
+            "go; two equal tiles that meet become one of their sum, once in a move. After each move a 2 (or sometimes "
+            f"a 4) appears on an empty cell. Make a tile of {self.target_tile} within {self.max_turns} moves. A move "
+            f"that changes nothing costs the turn. Think as you like, then answer with {self.format_hint()}."
         )
 
     def request(self) -> str:
         return f"{self.board()}\nMove {self.turn + 1} of {self.max_turns}: enter {self.format_hint()}."
 
     def board(self) -> str:
-        rows = (self.cells[r * _SIDE : (r + 1) * _SIDE] for r in range(_SIDE))
+        n = self.board_size
+        rows = (self.cells[k : k + n] for k in range(0, n * n, n))
         return "\n".join(" ".join(f"{x or '.':>4}" for x in row) for row in rows)
 
     def format_hint(self) -> str:
@@ -73,9 +77,10 @@ class Game2048Env(TextGame[str]):
         cells = slide(self.cells, move)
         if cells == self.cells:
             return Outcome(f"Nothing can move {move}; that move is lost.", legal=False)
-        before = self._progress()
         self.cells = cells
-        reward = self._progress() - before
+        # A new 4 may be the largest tile: it counts from the move after, so that all progress is paid once.
+        before, self.best = self.best, max(self.best, *cells)
+        reward = self._progress(self.best) - self._progress(before)
         if max(cells) >= self.target_tile:
             return Outcome(f"You moved {move} and made {self.target_tile}.", reward=reward, success=True)
         self._add_tile()
@@ -83,9 +88,9 @@ class Game2048Env(TextGame[str]):
             return Outcome(f"You moved {move}. No move is left, so the game is over.", reward=reward, over=True)
         return Outcome(f"You moved {move}.", reward=reward)
 
-    def _progress(self) -> float:
+    def _progress(self, tile: int) -> float:
         start = math.log2(self.start_tile)
-        return (math.log2(min(max(self.cells), self.target_tile)) - start) / (math.log2(self.target_tile) - start)
+        return (math.log2(min(tile, self.target_tile)) - start) / (math.log2(self.target_tile) - start)
 
     def sample_move(self) -> str:
         possible = [d for d in _DIRECTIONS if slide(self.cells, d) != self.cells]
@@ -94,12 +99,12 @@ class Game2048Env(TextGame[str]):
 
 def slide(cells: list[int], direction: str) -> list[int]:
     """The board after a move, before a new tile appears."""
-    out = list(cells)
-    for i in range(_SIDE):
+    out, n = list(cells), math.isqrt(len(cells))
+    for i in range(n):
         if direction in ("left", "right"):
-            line = [i * _SIDE + k for k in range(_SIDE)]
+            line = [i * n + k for k in range(n)]
         else:
-            line = [k * _SIDE + i for k in range(_SIDE)]
+            line = [k * n + i for k in range(n)]
         if direction in ("right", "down"):
             line.reverse()
         for k, value in zip(line, _merge(tuple(cells[k] for k in line)), strict=True):

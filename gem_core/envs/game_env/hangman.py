@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from gem_core.envs.game_env.word_lists import words
-from gem_core.envs.text_game import Outcome, TextGame, check_positive
+from gem_core.envs.text_game import Outcome, TextGame, check_flag, check_range
 
-_WORD = re.compile(r"[A-Za-z]{1,40}")
+_WORD = re.compile(r"[A-Za-z]+")
 _SIZES = ((3, 10), (5, 15), (7, 20))
 
 
@@ -17,17 +17,17 @@ class HangmanEnv(TextGame[str]):
 
     Args:
         word_length: Letters, 3 to 10; None draws length and turns at each reset.
-        hardcore: Hide rarer words too (3 to 7 letters).
+        hardcore: Hide rarer words too; None draws this at each reset.
         max_turns: Guesses allowed.
     """
 
     state_fields = ("word", "guessed")
 
-    def __init__(self, word_length: int | None = 5, hardcore: bool | None = False, max_turns: int | None = 15) -> None:
+    def __init__(self, word_length: int | None = 5, hardcore: bool | None = False, max_turns: int | None = 20) -> None:
         super().__init__(max_turns)
-        check_positive(word_length=word_length)
-        if word_length is not None:
-            words(word_length, common=not hardcore)
+        check_range(3, 10, word_length=word_length)
+        if hardcore is not None:
+            check_flag(hardcore=hardcore)
         self._fixed = (word_length, max_turns)
         self._hardcore = hardcore
         self.word = ""
@@ -73,7 +73,7 @@ class HangmanEnv(TextGame[str]):
                 text = f"{move.upper()} is the word, found in {self.turn} guesses."
                 return Outcome(text, reward=0.5 + 0.5 * hidden / size, success=True)
             if len(move) != size:
-                return Outcome(f"{move.upper()} has not {size} letters; that guess is lost.", legal=False)
+                return Outcome(f"That guess has {len(move)} letters, not {size}; it is lost.", legal=False)
             return Outcome(f"{move.upper()} is not the word.")
         if move in self.guessed:
             return Outcome(f"{move.upper()} was tried before; that guess is lost.", legal=False)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from gem_core.envs.text_game import Outcome, TextGame, check_positive
+from gem_core.envs.text_game import Outcome, TextGame, check_flag, check_range
 
-_DIGITS = re.compile(r"[0-9]{1,3}(?:[\s,]+[0-9]{1,3})*")
+_DIGITS = re.compile(r"[0-9]{1,18}(?:[\s,]+[0-9]{1,18})*")
+_SPACE = re.compile(r"[\s,]+")
 
 #: (code_length, num_numbers, max_turns) that the random variant draws from.
 _SIZES = ((2, 4, 10), (4, 6, 20), (4, 8, 30))
@@ -19,21 +20,23 @@ class MastermindEnv(TextGame[list[int]]):
     Args:
         code_length: Digits in the code; None draws length, numbers and turns at each reset.
         num_numbers: Digits run from 1 to this.
-        max_turns: Guesses allowed.
         duplicate_numbers: The code may repeat a digit.
+        max_turns: Guesses allowed.
     """
 
-    state_fields = ("code_length", "num_numbers", "code", "best")
+    state_fields = ("code_length", "num_numbers", "code", "best", "guesses")
 
     def __init__(
         self,
         code_length: int | None = 4,
         num_numbers: int | None = 6,
-        max_turns: int | None = 20,
         duplicate_numbers: bool = False,
+        max_turns: int | None = 20,
     ) -> None:
         super().__init__(max_turns)
-        check_positive(code_length=code_length, num_numbers=num_numbers)
+        check_range(1, 26, code_length=code_length)
+        check_range(1, 999, num_numbers=num_numbers)
+        check_flag(duplicate_numbers=duplicate_numbers)
         self._fixed = (code_length, num_numbers, max_turns)
         self.duplicate_numbers = duplicate_numbers
         if code_length and num_numbers and not duplicate_numbers and code_length > num_numbers:
@@ -42,6 +45,7 @@ class MastermindEnv(TextGame[list[int]]):
             )
         self.code_length = self.num_numbers = self.best = 0
         self.code: list[int] = []
+        self.guesses: list[list[int]] = []
 
     def deal(self) -> None:
         sizes = [s for s in _SIZES if all(f is None or f == v for f, v in zip(self._fixed[:2], s[:2], strict=True))]
@@ -56,7 +60,7 @@ class MastermindEnv(TextGame[list[int]]):
             self.code = self.rng.choices(digits, k=self.code_length)
         else:
             self.code = self.rng.sample(digits, self.code_length)
-        self.best = 0
+        self.best, self.guesses = 0, []
 
     def rules(self) -> str:
         repeats = "may repeat" if self.duplicate_numbers else "are all different"
@@ -75,17 +79,20 @@ class MastermindEnv(TextGame[list[int]]):
         return rf"\boxed{{{letters}}}"
 
     def parse(self, content: str) -> list[int] | None:
-        if len(content) > 400 or not _DIGITS.fullmatch(content):
-            return None
-        digits = [int(d) for d in re.split(r"[\s,]+", content)]
-        return digits if len(digits) == self.code_length else None
+        return [int(d) for d in _SPACE.split(content)] if _DIGITS.fullmatch(content) else None
 
     def play(self, move: list[int]) -> Outcome:
+        if len(move) != self.code_length:
+            text = f"That guess has {len(move)} digits, not {self.code_length}; it is lost."
+            return Outcome(text, legal=False)
         shown = " ".join(map(str, move))
         if any(not 1 <= d <= self.num_numbers for d in move):
             return Outcome(f"{shown} has a digit outside 1 to {self.num_numbers}; that guess is lost.", legal=False)
         if not self.duplicate_numbers and len(set(move)) < len(move):
             return Outcome(f"{shown} repeats a digit, which the code does not; that guess is lost.", legal=False)
+        if move in self.guesses:
+            return Outcome(f"{shown} was guessed before; that guess is lost.", legal=False)
+        self.guesses.append(move)
         exact, misplaced = score(self.code, move)
         reward = max(0, exact - self.best) / self.code_length
         self.best = max(self.best, exact)

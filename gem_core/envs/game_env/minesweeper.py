@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gem_core.envs.text_game import Outcome, TextGame, check_positive
+from gem_core.envs.text_game import Outcome, TextGame, check_range
 
 _MOVE = re.compile(r"(reveal|flag)[\s,]+([0-9]{1,6})[\s,]+([0-9]{1,6})", re.IGNORECASE)
 Move = tuple[str, int, int]
@@ -29,14 +29,15 @@ class MinesweeperEnv(TextGame[Move]):
         self,
         rows: int | None = 8,
         cols: int | None = 8,
-        num_mines: int | None = 12,
-        max_turns: int | None = 64,
+        num_mines: int | None = 10,
+        max_turns: int | None = 20,
     ) -> None:
         super().__init__(max_turns)
-        check_positive(rows=rows, cols=cols, num_mines=num_mines)
+        check_range(1, 50, rows=rows, cols=cols)
+        check_range(1, 2500, num_mines=num_mines)
         self._fixed = (rows, cols, num_mines, max_turns)
-        if rows and cols and num_mines:
-            _check_size(rows, cols, num_mines)
+        if num_mines:
+            _check_size(rows or 5, cols or 5, num_mines)  # 5 is the smallest that is drawn
         self.rows = self.cols = self.num_mines = 0
         #: Cells are numbered row by row. No mines yet: the first reveal lays them.
         self.mines: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gem_core.envs.text_game import Outcome, TextGame, check_positive
+from gem_core.envs.text_game import Outcome, TextGame, check_range
 
 _MOVE = re.compile(r"([ABCabc])(?:[\s,]+|\s*->\s*|)([ABCabc])")
 _SIZES = ((3, 10), (4, 20), (5, 35))
@@ -20,11 +20,9 @@ class TowerofHanoiEnv(TextGame[tuple[str, str]]):
 
     state_fields = ("num_disks", "towers")
 
-    def __init__(self, num_disks: int | None = 3, max_turns: int | None = 10) -> None:
+    def __init__(self, num_disks: int | None = 3, max_turns: int | None = 100) -> None:
         super().__init__(max_turns)
-        check_positive(num_disks=num_disks)
-        if num_disks is not None and num_disks > 20:
-            raise ValueError(f"num_disks must be at most 20, got {num_disks}")
+        check_range(1, 20, num_disks=num_disks)
         self._fixed = (num_disks, max_turns)
         self.num_disks = 0
         #: From the bottom up; a larger number is a larger disk.

@@ -6,27 +6,26 @@ import re
 from collections import Counter
 
 from gem_core.envs.game_env.word_lists import is_word, words
-from gem_core.envs.text_game import Outcome, TextGame, check_positive
+from gem_core.envs.text_game import Outcome, TextGame, check_flag, check_range
 
-_WORD = re.compile(r"[A-Za-z]{1,40}")
+_WORD = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)*")
 
 
 class WordleEnv(TextGame[str]):
     """Rewards: 0.5 over the length for each place first marked G, and 0.5 for the whole word.
 
     Args:
-        word_length: Letters, 3 to 7; None draws 3 to 5 at each reset.
+        word_length: Letters, 3 to 10; None draws 3 to 5 at each reset.
         only_real_words: A guess must be a word of the list.
         max_turns: Guesses allowed; None = 5 a letter.
     """
 
     state_fields = ("word_length", "word", "green", "marks")
 
-    def __init__(self, word_length: int | None = 5, only_real_words: bool = True, max_turns: int | None = 25) -> None:
+    def __init__(self, word_length: int | None = 5, only_real_words: bool = True, max_turns: int | None = 20) -> None:
         super().__init__(max_turns)
-        check_positive(word_length=word_length)
-        if word_length is not None and not 3 <= word_length <= 7:
-            raise ValueError(f"word_length must be 3 to 7, got {word_length!r}")
+        check_range(3, 10, word_length=word_length)
+        check_flag(only_real_words=only_real_words)
         self._fixed = (word_length, max_turns)
         self.only_real_words = only_real_words
         self.word_length = 0
@@ -59,12 +58,13 @@ class WordleEnv(TextGame[str]):
         return r"\boxed{word}"
 
     def parse(self, content: str) -> str | None:
-        return content.lower() if _WORD.fullmatch(content) else None
+        return "".join(content.split()).lower() if _WORD.fullmatch(content) else None  # spelt out counts too
 
     def play(self, move: str) -> Outcome:
-        shown = move.upper()
         if len(move) != self.word_length:
-            return Outcome(f"{shown} has not {self.word_length} letters; that guess is lost.", legal=False)
+            text = f"That guess has {len(move)} letters, not {self.word_length}; it is lost."
+            return Outcome(text, legal=False)
+        shown = move.upper()
         if any(move == guess for guess, _ in self.marks):
             return Outcome(f"{shown} was guessed before; that guess is lost.", legal=False)
         if self.only_real_words and not is_word(move):
