@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -90,9 +89,11 @@ def check(run: Run, steps: int = 2) -> dict[str, float]:
     assert set(range(1, steps + 1)) <= set(run.steps)
     for step in range(1, steps + 1):
         metrics = run.steps[step]
-        assert 0.0 <= metrics["training/rollout_probs_diff_max"] < 1e-3
+        on_policy = metrics["training/off_policy/trajectory_staleness_worst/max"] == 0
+        if on_policy:
+            assert 0.0 <= metrics["training/rollout_probs_diff_max"] < 1e-3
         if "gem/success" in metrics:
-            assert 0.0 <= metrics["gem/rollout_log_prob_diff_max"] < 1e-3
+            assert 0.0 <= metrics["gem/rollout_log_prob_diff_max"] < (1e-3 if on_policy else 10.0)
             assert 0.0 <= metrics["gem/success"] <= 1.0
             assert sum(v for k, v in metrics.items() if k.startswith("gem/stop/")) == pytest.approx(1.0)
     # A step whose episodes all had the same return has no gradient.
@@ -166,5 +167,5 @@ def test_group_estimators(tmp_path: Path, tiny: Path, estimator: str, mode: str)
 def test_episodes_go_on_over_weight_updates(tmp_path: Path, tiny: Path) -> None:
     run = train(tmp_path, tiny, "trainer.v1.trainer_mode=gem_colocate_async", "trainer.total_training_steps=4")
     check(run, 4)
-    spans: Any = [run.steps[s]["training/off_policy/trajectory_spans/max"] for s in range(1, 5)]
-    assert max(spans) >= 1
+    # The second batch was begun before the first update.
+    assert run.steps[2]["training/off_policy/trajectory_staleness_worst/max"] >= 1
