@@ -89,7 +89,7 @@ def check(run: Run, steps: int = 2) -> dict[str, float]:
     assert set(range(1, steps + 1)) <= set(run.steps)
     for step in range(1, steps + 1):
         metrics = run.steps[step]
-        on_policy = metrics["training/off_policy/trajectory_staleness_worst/max"] == 0
+        on_policy = metrics.get("training/off_policy/trajectory_staleness_worst/max", 0) == 0
         if on_policy:
             assert 0.0 <= metrics["training/rollout_probs_diff_max"] < 1e-3
         if "gem/success" in metrics:
