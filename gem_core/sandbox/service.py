@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,7 +70,8 @@ class Sandbox:
         _sandboxes.add(self)
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._starting = threading.Lock()
         self._turns = threading.BoundedSemaphore(self.max_workers)
         self._templates: dict[tuple[str, ...], Template] = {}
         self._idle: dict[tuple[str, ...], list[Slot]] = {}
@@ -137,18 +139,18 @@ class Sandbox:
     def describe(self) -> dict[str, Any]:
         """What is in force on this host; starts the service where it is not running.
 
-        ``level``, ``refused`` (stronger levels and why the host does not have them), ``python``, ``preload``,
-        ``missing`` (modules that could not be preloaded, and why), ``max_workers``, ``lacks`` (what the level does not
-        keep a program from).
+        ``level``, ``refused`` (stronger levels and why the host does not have them), ``preload``, ``missing`` (modules
+        that could not be preloaded when a program first named them, and why), ``max_workers``, ``lacks`` (what the
+        level does not keep a program from).
         """
         self.run("")
         assert self._in_force is not None
-        templates = list(self._templates.values())
+        missing = {name: why for t in list(self._templates.values()) for name, why in t.missing.items()}
         return {
             "level": self._in_force,
             "refused": dict(self._refused),
-            "preload": sorted({name for t in templates for name in t.loaded}),
-            "missing": {name: why for t in templates for name, why in t.missing.items()},
+            "preload": [name for name in self.preload if name not in missing],
+            "missing": missing,
             "max_workers": self.max_workers,
             "lacks": list(LACKS[self._in_force]),
         }
@@ -245,7 +247,8 @@ class Sandbox:
             spare.close()
 
     def new_slot(self, modules: tuple[str, ...]) -> Slot:
-        with self._lock:
+        """Starts a slot, and what it is forked from where that is not running."""
+        with self._starting:  # apart from the lock of what is idle: nobody else waits for a start
             for last in (False, True):
                 template = self._templates.get(modules)
                 if template is None:
@@ -254,7 +257,7 @@ class Sandbox:
                     return self._slot_of(template)
                 except (OSError, EOFError) as e:  # the template has died
                     template.close()
-                    del self._templates[modules]
+                    self._templates.pop(modules, None)
                     if last:
                         raise SandboxError(f"the sandbox's processes cannot be started: {e}") from None
         raise AssertionError("unreachable")
@@ -262,7 +265,7 @@ class Sandbox:
     def _slot_of(self, template: Template) -> Slot:
         """A slot of the level in force; the first call finds out which that is."""
         if self._in_force is not None:
-            return template.start_slot(self._in_force, self.limits.disk_bytes)
+            return self._started(template, self._in_force)
         self._refused = {}
         wanted = [self.level] if self.level is not None else list(reversed(LEVELS))
         least = LEVELS.index(self.require_level) if self.require_level is not None else 0
@@ -280,6 +283,14 @@ class Sandbox:
         why = "; ".join(f"{level}: {reason}" for level, reason in self._refused.items())
         asked = f"level={self.level!r}" if self.level is not None else f"require_level={self.require_level!r}"
         raise SandboxError(f"this host does not allow {asked} ({why})")
+
+    def _started(self, template: Template, level: str) -> Slot:
+        """What worked before is refused where the host is short of something for a moment; it gets another try."""
+        for pause in (0.1, 0.5):
+            with contextlib.suppress(SandboxError):
+                return template.start_slot(level, self.limits.disk_bytes)
+            time.sleep(pause)
+        return template.start_slot(level, self.limits.disk_bytes)
 
     def _check(self, slot: Slot) -> None:
         """A first run: all that a level needs has then been set up once."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -291,6 +292,29 @@ def _run_as_nobody(folder: pathlib.Path, code: str) -> subprocess.CompletedProce
         cwd=folder, capture_output=True, text=True, timeout=60, check=False,
         env={"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
+
+
+def test_every_call_on_the_list_is_refused(sandbox: Sandbox) -> None:
+    if sandbox.describe()["level"] != "namespace+seccomp":
+        pytest.skip("this host does not allow namespaces and seccomp")
+    from gem_core.sandbox.inside import seccomp
+
+    _, numbers = seccomp._ARCHES[os.uname().machine]
+    asked = {n: number for n, number in numbers.items() if n not in ("clone", "prlimit64", "pidfd_send_signal")}
+    asked = {n: number for n, number in asked.items() if n not in seccomp._SIGNALS}
+    code = (
+        "import ctypes, json\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"for name, number in {asked!r}.items():\n"
+        "    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(0)] * 6)\n"
+        "    print(name, result, ctypes.get_errno())"
+    )
+    lines = [line.split() for line in sandbox.run(code).stdout.splitlines()]
+    assert len(lines) == len(asked)
+    for name, result, error in lines:
+        assert result == "-1"
+        assert int(error) == seccomp._ERRORS.get(name, errno.EPERM), name
+    namespaces = "import ctypes\nprint(ctypes.CDLL(None).syscall(SYSCALL, 0x10000011, 0, 0, 0, 0))"
+    assert sandbox.run(namespaces.replace("SYSCALL", str(numbers["clone"]))).stdout == "-1\n"
 
 
 # -- one service for everybody ----------------------------------------------------------------------------------------

@@ -176,7 +176,8 @@ _RUN_CASES = """
 import json, subprocess, sys
 def run(arguments):
     code = "import json, sys; from {module} import solve; print(json.dumps(solve(*json.load(sys.stdin))))"
-    done = subprocess.run([sys.executable, "-S", "-c", code], input=json.dumps(arguments), capture_output=True, text=True)
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, input=json.dumps(arguments), capture_output=True, text=True)
     try:
         return json.loads(done.stdout)
     except ValueError:

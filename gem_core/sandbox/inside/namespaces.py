@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import stat
 import struct
@@ -72,6 +73,8 @@ class Kernel:
             self.mount("none", target, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
 
     def drop_capabilities(self) -> None:
+        if self.machine not in _CAPSET:
+            raise OSError(errno.ENOSYS, f"capset on {self.machine}")
         header = struct.pack("Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
         self._check(self.libc.syscall(ctypes.c_long(_CAPSET[self.machine]), header, bytes(24)), "capset")
 

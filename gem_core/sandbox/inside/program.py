@@ -77,7 +77,7 @@ class Job:
         arguments: The Python program's ``sys.argv[1:]``.
         limits: ``(resource, soft, hard)``.
         folder: Where it runs.
-        environment: Its environment; a Python program's is added to the template's, which is the same.
+        environment: A command's environment; None = this process's, as for Python programs.
         files: Names and contents to write into the folder first.
         supply_imports: Supply names of :data:`CONVENIENCES` that the code uses and never binds.
         isolated: Do not import from the folder, where an earlier run may have left modules of any name.
@@ -92,7 +92,7 @@ class Job:
         arguments: list[str],
         limits: list[tuple[int, int, int]],
         folder: str,
-        environment: dict[str, str],
+        environment: dict[str, str] | None,
         files: list[tuple[str, bytes]],
         supply_imports: bool,
         isolated: bool,
@@ -174,11 +174,11 @@ def _write_file(name: str, content: bytes) -> None:
         f.write(content)
 
 
-def _run_command(argv: list[str], environment: dict[str, str]) -> None:
+def _run_command(argv: list[str], environment: dict[str, str] | None) -> None:
     for ignored in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and an ignored signal would be inherited
         signal.signal(getattr(signal, ignored), signal.SIG_DFL)
     try:
-        os.execvpe(argv[0], argv, environment)
+        os.execvpe(argv[0], argv, os.environ if environment is None else environment)
     except OSError as e:
         os.write(2, f"{argv[0]}: {e.strerror}\n".encode())
         os._exit(127 if isinstance(e, FileNotFoundError) else 126)
@@ -190,7 +190,6 @@ def _run_command(argv: list[str], environment: dict[str, str]) -> None:
 def _run_python(job: Job) -> None:
     status = 1
     try:
-        os.environ.update(job.environment)
         main = types.ModuleType("__main__" if job.call is None else "solution")
         main.__dict__["__builtins__"] = builtins
         sys.modules[main.__name__] = main

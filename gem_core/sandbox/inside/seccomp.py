@@ -60,6 +60,8 @@ _ERRORS = {
     "io_uring_enter": errno.ENOSYS,
     "io_uring_register": errno.ENOSYS,
 }
+#: What a supervisor needs, and the kernel refuses to anyone without privileges.
+_SUPERVISORS = ("mount", "umount2")
 _SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{CGROUP,UTS,IPC,USER,PID,NET} and CLONE_NEWNS
 
@@ -82,16 +84,19 @@ def supported() -> bool:
     return platform.machine() in _ARCHES
 
 
-def assemble(own_signals_only: int | None = None) -> bytes:
+def assemble(own_signals_only: int | None = None, supervisor: bool = False) -> bytes:
     """The filter as BPF instructions.
 
     Args:
         own_signals_only: The process id of the program where it shares its host's process ids: signals may then go
             only to itself and its own process group.
+        supervisor: Leave :data:`_SUPERVISORS`.
     """
     arch, numbers = _ARCHES[platform.machine()]
     rules: list[tuple[int, list[bytes]]] = []
     for name, number in numbers.items():
+        if supervisor and name in _SUPERVISORS:
+            continue
         if name == "clone":
             rule = [_op(_LOAD, _ARGUMENTS), _op(_SET, _NEW_NAMESPACES, 0, 1), _REFUSE, _PASS]
         elif name == "prlimit64":  # on oneself it is how limits are read; on the supervisor it would be an attack

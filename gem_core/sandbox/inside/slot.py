@@ -91,6 +91,7 @@ class Slot:
         self.life = life
         self.place = place
         self.null = os.open(os.devnull, os.O_RDWR)
+        os.environ.update({**place.environment, "HOME": f"{place.scratch}/work", "TMPDIR": place.scratch})
         open_standard_streams()
 
     def serve(self) -> None:
@@ -120,7 +121,10 @@ class Slot:
     def run(self, header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """Runs one program; ``blobs`` are its code, its standard input and the contents of its files."""
         job = self._job(header, blobs)
-        stdin = self._stdin(blobs[1])
+        try:
+            stdin = self._stdin(blobs[1])
+        except OSError as e:
+            return _not_started(f"its standard input ({len(blobs[1])} bytes) cannot be stored: {e.strerror}")
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         started = time.monotonic()
@@ -131,7 +135,7 @@ class Slot:
         except OSError as e:
             for descriptor in (out_read, out_write, err_read, err_write):
                 os.close(descriptor)
-            return {"verdict": "killed", "detail": f"the program could not be started: {e}", "exit_code": -9}, [b""] * 4
+            return _not_started(str(e))
         finally:
             if stdin != self.null:
                 os.close(stdin)
@@ -173,14 +177,13 @@ class Slot:
             limits += [(resource.RLIMIT_AS, memory, memory), (resource.RLIMIT_NPROC, processes, processes)]
             limits += [(resource.RLIMIT_MSGQUEUE, 0, 0), (resource.RLIMIT_RTPRIO, 0, 0)]
         folder = f"{place.scratch}/work"
-        environment = {**place.environment, "HOME": folder, "TMPDIR": place.scratch, **header.get("environment", {})}
         return Job(
             code=blobs[0].decode("utf-8", "surrogatepass"),
             argv=header.get("argv"),
             arguments=header.get("arguments", []),
             limits=limits,
             folder=folder,
-            environment=environment,
+            environment={**os.environ, **header["environment"]} if "environment" in header else None,
             files=list(zip(header.get("file_names", []), blobs[2:], strict=True)),
             supply_imports=header.get("supply_imports", False),
             isolated=header.get("isolated", False),
@@ -191,16 +194,20 @@ class Slot:
         """A descriptor that reads ``data``: a file, so that nobody has to feed a program that does not read."""
         if not data:
             return self.null
-        if hasattr(os, "memfd_create"):
-            descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
-        else:
+        try:
+            descriptor = os.open(self.place.scratch, os.O_TMPFILE | os.O_RDWR, 0o600)
+        except (AttributeError, OSError):  # macOS, or a file system that has no nameless files
             import tempfile
 
-            with tempfile.TemporaryFile() as f:
+            with tempfile.TemporaryFile(dir=self.place.scratch) as f:
                 descriptor = os.dup(f.fileno())
         view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        try:
+            while view:
+                view = view[os.write(descriptor, view) :]
+        except OSError:
+            os.close(descriptor)
+            raise
         os.lseek(descriptor, 0, os.SEEK_SET)
         return descriptor
 
@@ -285,6 +292,10 @@ class _Watch:
         if processes > self.header["processes"] + 1:
             return "killed", f"more than {self.header['processes']} processes"
         return "", ""
+
+
+def _not_started(why: str) -> tuple[dict[str, Any], list[bytes]]:
+    return {"verdict": "killed", "detail": f"the program could not be started: {why}", "exit_code": -9}, [b""] * 4
 
 
 def _exit_descriptor(pid: int) -> int | None:
