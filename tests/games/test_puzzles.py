@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from operator import sub
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core as gem
+from gem_core.envs.game_env.fifteen_puzzle import Walks, scramble
 from gem_core.envs.game_env.game_2048 import slide
 from gem_core.envs.game_env.mastermind import score
 from gem_core.envs.game_env.puzzle_search import next_disk, next_slide
@@ -195,16 +197,49 @@ def test_scrambles_are_solvable_and_never_solved(size: int) -> None:
 
 
 def test_each_move_of_a_scramble_is_uniform_among_those_that_do_not_undo_the_last() -> None:
-    env: Any = gem.make("game:FifteenPuzzle-v0-random", num_rows=3, max_turns=5)
-    env.reset(seed=0)
-    bounds, walks = env._block(4, "up")  # the hole in the middle, after the tile below went up: three ways on
-    shares = [b - a for a, b in itertools.pairwise([0.0, *bounds, 1.0])]
-    first: dict[int, float] = {}
-    for share, (path, _) in zip(shares, walks, strict=True):
-        assert all(a != b for a, b in zip([4, *path], path[1:], strict=False))  # never straight back
-        first[path[0]] = first.get(path[0], 0.0) + share
-    assert set(first) == {7, 3, 5}
-    assert all(share == pytest.approx(1 / 3) for share in first.values())
+    # The hole in the middle of 3x3, after the tile below it went up: three ways on.
+    after = looked_ahead(3, 1, (4, "up"))
+    assert after.bounds == pytest.approx([1 / 3, 2 / 3])
+    assert {then.at for _, then in after.ways} == {(7, "up"), (5, "left"), (3, "right")}
+    # Five moves at once are five single moves.
+    solved = (*range(1, 9), 0)
+    expected: dict[Any, float] = {(solved, (8, "")): 1.0}
+    for _ in range(5):
+        further: dict[Any, float] = {}
+        for (cells, at), share in expected.items():
+            single = looked_ahead(3, 1, at).ways
+            for permute, then in single:
+                key = permute(cells), then.at
+                further[key] = further.get(key, 0.0) + share / len(single)
+        expected = further
+    block = looked_ahead(3, 5, (8, ""))
+    shares: dict[Any, float] = {}
+    for share, (permute, then) in zip(map(sub, [*block.bounds, 1.0], [0.0, *block.bounds]), block.ways, strict=True):
+        key = permute(solved), then.at
+        shares[key] = shares.get(key, 0.0) + share
+    assert shares == pytest.approx(expected)
+
+
+def looked_ahead(size: int, moves: int, at: tuple[int, str]) -> Walks:
+    node = Walks(size, moves, at)
+    node.look_ahead()
+    return node
+
+
+def test_a_scramble_is_a_hundred_moves() -> None:
+    draws = 0
+
+    def draw() -> float:
+        nonlocal draws
+        draws += 1
+        return 0.0
+
+    for size, cells in ((2, {(2, 3, 1, 0), (3, 1, 2, 0)}), (3, None)):
+        draws = 0
+        board = scramble(size, draw)
+        assert draws * (50 if size == 2 else 5) == 100
+        if cells:  # 100 moves round a ring that comes back after 12: four moves, which turn the three tiles once
+            assert tuple(board) in cells
 
 
 def test_2048() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
-from typing import ClassVar
+import operator
+from bisect import bisect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 from gem_core.envs.text_game import Outcome, TextGame, check_range
 
 _SIZES = ((2, 10), (3, 20), (4, 50))
 _SCRAMBLE = 100
-#: Moves drawn at once; divides _SCRAMBLE.
-_BLOCK = 5
+#: Where the tile that moves comes from, seen from the hole: a tile that goes up comes from below.
+_FROM = {"up": (1, 0), "down": (-1, 0), "left": (0, 1), "right": (0, -1)}
+_OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 _TILES = ("__", *(f"{x:2d}" for x in range(1, 400)))
 
 
@@ -28,16 +32,6 @@ class FifteenPuzzleEnv(TextGame[str]):
 
     state_fields = ("size", "cells")
 
-    #: Where the tile that moves comes from, seen from the hole: a tile that goes up comes from below.
-    _FROM: ClassVar[dict[str, tuple[int, int]]] = {"up": (1, 0), "down": (-1, 0), "left": (0, 1), "right": (0, -1)}
-    _OPPOSITE: ClassVar[dict[str, str]] = {"up": "down", "down": "up", "left": "right", "right": "left"}
-    #: size -> hole -> the moves that are possible there, as (name, cell that the tile comes from).
-    _moves: ClassVar[dict[int, list[list[tuple[str, int]]]]] = {}
-    #: size -> (hole, last move) -> the same without the one that undoes the last move.
-    _onward: ClassVar[dict[int, dict[tuple[int, str], list[tuple[str, int]]]]] = {}
-    #: (size, hole, last move) -> see _block.
-    _blocks: ClassVar[dict[tuple[int, int, str], tuple[list[float], list[tuple[tuple[int, ...], str]]]]] = {}
-
     def __init__(self, max_turns: int | None = 20, num_rows: int | None = 2) -> None:
         super().__init__(max_turns)
         check_range(2, 20, num_rows=num_rows)
@@ -47,64 +41,12 @@ class FifteenPuzzleEnv(TextGame[str]):
         self.cells: list[int] = []
 
     def deal(self) -> None:
-        size = self.rng.choice(_SIZES)[0]
-        self.size = self._fixed[0] or size
+        self.size = self._fixed[0] or self.rng.choice(_SIZES)[0]
         self.max_turns = self._fixed[1] or dict(_SIZES).get(self.size, 4 * self.size**2)
-        self._tables()
         solved = self.solved()
-        self.cells = self._scramble()
+        self.cells = solved
         while self.cells == solved:
-            self.cells = self._scramble()
-
-    def _tables(self) -> None:
-        n = self.size
-        if n in self._onward:
-            return
-        moves: list[list[tuple[str, int]]] = []
-        for hole in range(n * n):
-            r, c = divmod(hole, n)
-            moves.append(
-                [
-                    (name, (r + dr) * n + c + dc)
-                    for name, (dr, dc) in self._FROM.items()
-                    if 0 <= r + dr < n and 0 <= c + dc < n
-                ]
-            )
-        onward = {
-            (hole, last): [m for m in options if m[0] != self._OPPOSITE.get(last)]
-            for hole, options in enumerate(moves)
-            for last in ("", *self._FROM)
-        }
-        self._moves[n], self._onward[n] = moves, onward
-
-    def _scramble(self) -> list[int]:
-        cells, hole, last = self.solved(), self.size**2 - 1, ""
-        draw, blocks, size = self.rng.random, self._blocks, self.size
-        for _ in range(_SCRAMBLE // _BLOCK):
-            bounds, walks = blocks.get((size, hole, last)) or self._block(hole, last)
-            path, last = walks[bisect.bisect(bounds, draw())]
-            for source in path:
-                cells[hole] = cells[source]
-                hole = source
-        cells[hole] = 0
-        return cells
-
-    def _block(self, hole: int, last: str) -> tuple[list[float], list[tuple[tuple[int, ...], str]]]:
-        """All walks of ``_BLOCK`` moves from here, with the bounds of their shares of 0 to 1: one draw for several
-        moves, each of them uniform among those that do not undo the one before."""
-        onward = self._onward[self.size]
-        walks: list[tuple[float, tuple[int, ...], str]] = [(1.0, (), last)]
-        for _ in range(_BLOCK):
-            walks = [
-                (share / len(options), (*path, source), name)
-                for share, path, before in walks
-                for options in (onward[path[-1] if path else hole, before],)
-                for name, source in options
-            ]
-        bounds = list(itertools.accumulate(share for share, _, _ in walks))[:-1]
-        block = bounds, [(path, name) for _, path, name in walks]
-        self._blocks[self.size, hole, last] = block
-        return block
+            self.cells = scramble(self.size, self.rng.random)
 
     def solved(self) -> list[int]:
         """The board to reach: 1, 2, 3, ... and the hole last."""
@@ -132,12 +74,11 @@ class FifteenPuzzleEnv(TextGame[str]):
 
     def parse(self, content: str) -> str | None:
         move = content.lower()
-        return move if move in self._FROM else None
+        return move if move in _FROM else None
 
     def play(self, move: str) -> Outcome:
-        self._tables()
         hole = self.cells.index(0)
-        source = dict(self._moves[self.size][hole]).get(move)
+        source = sources(self.size, hole).get(move)
         if source is None:
             return Outcome(f"No tile can move {move}; that move is lost.", legal=False)
         tile = self.cells[source]
@@ -150,6 +91,65 @@ class FifteenPuzzleEnv(TextGame[str]):
         return sum(a == b for a, b in zip(self.cells, self.solved(), strict=True)) / self.size**2
 
     def sample_move(self) -> str:
-        self._tables()
-        hole = self.cells.index(0)
-        return self.action_rng.choice(self._moves[self.size][hole])[0]
+        return self.action_rng.choice(list(sources(self.size, self.cells.index(0))))
+
+
+@cache
+def sources(size: int, hole: int) -> dict[str, int]:
+    """The moves that are possible with the hole at ``hole``, each with the cell that its tile comes from."""
+    r, c = divmod(hole, size)
+    return {
+        name: (r + dr) * size + c + dc for name, (dr, dc) in _FROM.items() if 0 <= r + dr < size and 0 <= c + dc < size
+    }
+
+
+class Walks:
+    """All walks of ``moves`` moves from one place of the hole that never step straight back.
+
+    Attributes:
+        at: The hole's cell and the last move ("" at the start).
+        bounds: Where one walk's share of 0 to 1 ends and the next one's begins.
+        ways: For each walk, what it does to the cells, and the walks from where it ends.
+    """
+
+    __slots__ = ("at", "bounds", "moves", "size", "ways")
+
+    def __init__(self, size: int, moves: int, at: tuple[int, str]) -> None:
+        self.size, self.moves, self.at = size, moves, at
+        self.bounds: list[float] = []
+        self.ways: list[tuple[Callable[[tuple[int, ...]], Any], Walks]] = []
+
+    def look_ahead(self) -> None:
+        """Fills ``bounds`` and ``ways``."""
+        start, last = self.at
+        found: list[tuple[float, tuple[int, ...], str]] = [(1.0, (start,), last)]
+        for _ in range(self.moves):
+            longer = []
+            for share, path, before in found:
+                options = [(n, s) for n, s in sources(self.size, path[-1]).items() if n != _OPPOSITE.get(before)]
+                longer += [(share / len(options), (*path, source), name) for name, source in options]
+            found = longer
+        self.bounds = list(itertools.accumulate(share for share, _, _ in found))[:-1]
+        for _, path, name in found:
+            order = list(range(self.size**2))
+            for hole, source in itertools.pairwise(path):
+                order[hole], order[source] = order[source], order[hole]
+            self.ways.append((operator.itemgetter(*order), walks(self.size, self.moves, (path[-1], name))))
+
+
+#: The same object for the same arguments, so that nothing is worked out twice.
+walks = cache(Walks)
+
+
+def scramble(size: int, draw: Callable[[], float]) -> list[int]:
+    """The board after ``_SCRAMBLE`` moves, each uniform among those that do not undo the one before."""
+    # One draw for several moves: as many as keep the tables small. On 2x2 there is a choice only at the start.
+    moves = 5 if size > 2 else 50
+    cells: tuple[int, ...] = (*range(1, size * size), 0)
+    now = walks(size, moves, (size * size - 1, ""))
+    for _ in range(_SCRAMBLE // moves):
+        if not now.ways:
+            now.look_ahead()
+        permute, now = now.ways[bisect(now.bounds, draw())]
+        cells = permute(cells)
+    return list(cells)

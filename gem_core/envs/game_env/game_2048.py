@@ -9,6 +9,7 @@ from gem_core.envs.text_game import Outcome, TextGame, check_range
 
 _SIZES = ((16, 20), (32, 30), (64, 50))
 _DIRECTIONS = ("up", "down", "left", "right")
+_SHOWN = {0: "   .", **{2**k: f"{2**k:4d}" for k in range(1, 65)}}
 
 
 class Game2048Env(TextGame[str]):
@@ -37,8 +38,7 @@ class Game2048Env(TextGame[str]):
         self.cells: list[int] = []
 
     def deal(self) -> None:
-        target = self.rng.choice(_SIZES)[0]
-        self.target_tile = self._fixed[0] or target
+        self.target_tile = self._fixed[0] or self.rng.choice(_SIZES)[0]
         self.max_turns = self._fixed[1] or dict(_SIZES).get(self.target_tile, self.target_tile)
         self.cells = [0] * self.board_size**2
         self._add_tile()
@@ -48,14 +48,16 @@ class Game2048Env(TextGame[str]):
     def _add_tile(self) -> None:
         empty = [k for k, x in enumerate(self.cells) if not x]
         if empty:
-            self.cells[self.rng.choice(empty)] = 2 if self.rng.random() < 0.9 else 4
+            draw = self.rng.random  # choice() takes three times as long, and this is most of a reset
+            self.cells[empty[int(draw() * len(empty))]] = 2 if draw() < 0.9 else 4
 
     def rules(self) -> str:
         return (
-            f"This is 2048 on {self.board_size}x{self.board_size} cells. A move slides all tiles one way as far as they "
-            "go; two equal tiles that meet become one of their sum, once in a move. After each move a 2 (or sometimes "
-            f"a 4) appears on an empty cell. Make a tile of {self.target_tile} within {self.max_turns} moves. A move "
-            f"that changes nothing costs the turn. Think as you like, then answer with {self.format_hint()}."
+            f"This is 2048 on {self.board_size}x{self.board_size} cells. A move slides all tiles one way as far as "
+            "they go; two equal tiles that meet become one of their sum, once in a move. After each move a 2 (or "
+            f"sometimes a 4) appears on an empty cell. Make a tile of {self.target_tile} within {self.max_turns} "
+            "moves. A move that changes nothing costs the turn. Think as you like, then answer with "
+            f"{self.format_hint()}."
         )
 
     def request(self) -> str:
@@ -63,8 +65,8 @@ class Game2048Env(TextGame[str]):
 
     def board(self) -> str:
         n = self.board_size
-        rows = (self.cells[k : k + n] for k in range(0, n * n, n))
-        return "\n".join(" ".join(f"{x or '.':>4}" for x in row) for row in rows)
+        text = [_SHOWN[x] for x in self.cells]
+        return "\n".join([" ".join(text[k : k + n]) for k in range(0, n * n, n)])
 
     def format_hint(self) -> str:
         return r"\boxed{up}, \boxed{down}, \boxed{left} or \boxed{right}"

@@ -34,8 +34,7 @@ class HangmanEnv(TextGame[str]):
         self.guessed: list[str] = []
 
     def deal(self) -> None:
-        drawn = self.rng.choice(_SIZES)[0]
-        length = self._fixed[0] or drawn
+        length = self._fixed[0] or self.rng.choice(_SIZES)[0]
         self.max_turns = self._fixed[1] or dict(_SIZES).get(length, 3 * length)
         rare = self.rng.random() < 0.5 if self._hardcore is None else self._hardcore
         self.word = self.rng.choice(words(length, common=not rare))

@@ -48,13 +48,14 @@ class MastermindEnv(TextGame[list[int]]):
         self.guesses: list[list[int]] = []
 
     def deal(self) -> None:
-        sizes = [s for s in _SIZES if all(f is None or f == v for f, v in zip(self._fixed[:2], s[:2], strict=True))]
-        length, numbers, turns = self.rng.choice(sizes or _SIZES)
-        self.code_length = self._fixed[0] or length
-        self.num_numbers = max(self._fixed[1] or numbers, 1)
-        if not self.duplicate_numbers:
-            self.num_numbers = max(self.num_numbers, self.code_length)
-        self.max_turns = self._fixed[2] or turns
+        length, numbers, turns = self._fixed
+        if not (length and numbers and turns):
+            sizes = [s for s in _SIZES if length in (None, s[0]) and numbers in (None, s[1])]
+            drawn = self.rng.choice(sizes or _SIZES)
+            numbers = numbers or (drawn[1] if self.duplicate_numbers else max(drawn[1], length or 0))
+            length = length or (drawn[0] if self.duplicate_numbers else min(drawn[0], numbers))
+            turns = turns or drawn[2]
+        self.code_length, self.num_numbers, self.max_turns = length, numbers, turns
         digits = range(1, self.num_numbers + 1)
         if self.duplicate_numbers:
             self.code = self.rng.choices(digits, k=self.code_length)
@@ -75,8 +76,7 @@ class MastermindEnv(TextGame[list[int]]):
         return f"Guess {self.turn + 1} of {self.max_turns}: enter {self.code_length} digits as {self.format_hint()}."
 
     def format_hint(self) -> str:
-        letters = " ".join("abcdefghijklmnopqrstuvwxyz"[i % 26] for i in range(self.code_length or 4))
-        return rf"\boxed{{{letters}}}"
+        return rf"\boxed{{{' '.join('abcdefghijklmnopqrstuvwxyz'[: self.code_length or 4])}}}"
 
     def parse(self, content: str) -> list[int] | None:
         return [int(d) for d in _SPACE.split(content)] if _DIGITS.fullmatch(content) else None

@@ -46,7 +46,7 @@ class MinesweeperEnv(TextGame[Move]):
 
     def deal(self) -> None:
         rows, cols, num_mines, turns = self._fixed
-        n = self.rng.randint(5, 8)
+        n = 0 if rows and cols else self.rng.randint(5, 8)
         self.rows, self.cols = rows or n, cols or n
         self.num_mines = num_mines or max(1, self.rows * self.cols // 5)
         _check_size(self.rows, self.cols, self.num_mines)
@@ -71,14 +71,14 @@ class MinesweeperEnv(TextGame[Move]):
 
     def board(self) -> str:
         """The board as the player sees it: ``.`` hidden, ``F`` flagged, digits revealed."""
-        shown, flags = set(self.shown), set(self.flags)
-        lines = ["    " + " ".join(f"{c:2d}" for c in range(self.cols))]
-        for r in range(self.rows):
-            cells = []
-            for c in range(self.cols):
-                cell = r * self.cols + c
-                cells.append(str(self.count(cell)) if cell in shown else "F" if cell in flags else ".")
-            lines.append(f"{r:2d}  " + " ".join(f"{x:>2}" for x in cells))
+        n = self.cols
+        cells = [" ."] * (self.rows * n)
+        for k in self.flags:
+            cells[k] = " F"
+        for k in self.shown:
+            cells[k] = f" {self.count(k)}"
+        lines = ["    " + " ".join([f"{c:2d}" for c in range(n)])]
+        lines += [f"{r:2d}  " + " ".join(cells[r * n : (r + 1) * n]) for r in range(self.rows)]
         return "\n".join(lines)
 
     def format_hint(self) -> str:

@@ -8,6 +8,7 @@ from gem_core.envs.text_game import Outcome, TextGame, check_range
 
 _MOVE = re.compile(r"([ABCabc])(?:[\s,]+|\s*->\s*|)([ABCabc])")
 _SIZES = ((3, 10), (4, 20), (5, 35))
+_SHOWN = tuple(map(str, range(21)))
 
 
 class TowerofHanoiEnv(TextGame[tuple[str, str]]):
@@ -29,8 +30,7 @@ class TowerofHanoiEnv(TextGame[tuple[str, str]]):
         self.towers: dict[str, list[int]] = {}
 
     def deal(self) -> None:
-        disks = self.rng.choice(_SIZES)[0]
-        self.num_disks = self._fixed[0] or disks
+        self.num_disks = self._fixed[0] or self.rng.choice(_SIZES)[0]
         self.max_turns = self._fixed[1] or dict(_SIZES).get(self.num_disks, 2**self.num_disks + 3)
         self.towers = {"A": list(range(self.num_disks, 0, -1)), "B": [], "C": []}
 
@@ -43,8 +43,8 @@ class TowerofHanoiEnv(TextGame[tuple[str, str]]):
         )
 
     def request(self) -> str:
-        lines = "\n".join(f"{name}: {' '.join(map(str, disks)) or '-'}" for name, disks in self.towers.items())
-        return f"{lines}\nMove {self.turn + 1} of {self.max_turns}: " + r"enter \boxed{from to}."
+        a, b, c = [" ".join([_SHOWN[disk] for disk in disks]) or "-" for disks in self.towers.values()]
+        return f"A: {a}\nB: {b}\nC: {c}\nMove {self.turn + 1} of {self.max_turns}: " + r"enter \boxed{from to}."
 
     def format_hint(self) -> str:
         return r"\boxed{from to}"
