@@ -195,9 +195,14 @@ class EnvHost:
             observation, info = env.reset()
             info = {**info, "final_obs": result[0], "final_info": result[4]}
         except (Exception, SystemExit) as e:
-            return RESULT, after_autoreset(result, self._failed(e, "reset"))
+            return RESULT, self.autoreset_failed(result, e)
         self.play = env.step
         return RESULT, (observation, result[1], result[2], result[3], info)
+
+    def autoreset_failed(self, result: StepTuple, error: BaseException) -> StepTuple:
+        """The last result of an episode, where the reset after it raised."""
+        self.play = None
+        return after_autoreset(result, self._failed(error, "reset"))
 
     def reset(
         self, seed: int | None, options: dict[str, Any] | None, factory: EnvFactory | PackedFactory | None = None

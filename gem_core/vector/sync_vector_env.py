@@ -65,6 +65,8 @@ class SyncVectorEnv(VectorEnv):
         rewards: list[float] = []
         infos: list[Info] = []
         terminations, truncations = np.zeros(len(hosts), dtype=np.bool_), np.zeros(len(hosts), dtype=np.bool_)
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        disabled = self.autoreset_mode is AutoresetMode.DISABLED
         for host, action in zip(hosts, chosen, strict=True):
             # EnvHost.step without its calls and tuples: an environment's step may take no more than a microsecond.
             play = host.play
@@ -78,12 +80,25 @@ class SyncVectorEnv(VectorEnv):
             except (Exception, SystemExit) as e:
                 observation, reward, terminated, truncated, info = host.step_failed(e)
             if terminated or truncated:
-                if play is not None:
-                    result = host.finish((observation, reward, terminated, truncated, info))[1]
-                    observation, reward, terminated, truncated, info = result
                 k = len(observations)
-                terminations[k], truncations[k] = terminated, truncated
-                if self.autoreset_mode is AutoresetMode.DISABLED:
+                if terminated:
+                    terminations[k] = True
+                if truncated:
+                    truncations[k] = True
+                env = host.env
+                if play is None:
+                    pass  # a reset that failed
+                elif same_step and env is not None:
+                    try:
+                        first, fresh = env.reset()
+                        observation, info = first, {**fresh, "final_obs": observation, "final_info": info}
+                    except (Exception, SystemExit) as e:
+                        last = (observation, reward, terminated, truncated, info)
+                        observation, reward, _, _, info = host.autoreset_failed(last, e)
+                else:  # the step failed and its environment is gone, or there is no autoreset in this step
+                    last = (observation, reward, terminated, truncated, info)
+                    observation, reward, _, _, info = host.finish(last)[1]
+                if disabled:
                     self._steppable[host.index] = False
             observations.append(observation)
             rewards.append(reward)
