@@ -80,6 +80,7 @@ actor_rollout_ref.rollout.free_cache_engine=False
 actor_rollout_ref.rollout.agent.num_workers=1
 reward.num_workers=1
 transfer_queue.backend.SimpleStorage.num_data_storage_units=1
++ray_kwargs.ray_init.address=local
 ray_kwargs.ray_init.num_cpus=32
 +ray_kwargs.ray_init.num_gpus=1
 +ray_kwargs.ray_init.include_dashboard=False

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
+from verl.utils import model as verl_model
 from verl.workers.rollout import base as rollout_base
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
@@ -124,8 +125,23 @@ def _load_replica() -> type:
     return CPUReplica
 
 
+def _load_critic(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+    """verl's ``load_valuehead_model`` asks for FlashAttention 2, whatever the configuration says."""
+    from transformers import AutoModelForTokenClassification
+
+    return AutoModelForTokenClassification.from_pretrained(
+        local_path,
+        dtype=torch_dtype,
+        config=model_config,
+        attn_implementation="sdpa",
+        trust_remote_code=trust_remote_code,
+    )
+
+
+verl_model.load_valuehead_model = _load_critic
 RolloutReplicaRegistry.register(ROLLOUT_NAME, _load_replica)
-# verl has no public way to add the class that pushes weights into a server; this is the only private name used here.
+# verl has no public way to add the class that pushes weights into a server; this and the critic's loader are the only
+# two names used here that are not verl's public hooks.
 rollout_base._ROLLOUT_REGISTRY[(ROLLOUT_NAME, "async")] = "gem_verl.cpu_server.ServerAdapter"
 
 __all__ = ["ROLLOUT_NAME", "CPUPlatform"]
