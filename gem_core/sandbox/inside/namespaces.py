@@ -99,11 +99,14 @@ def write_id_maps(pid: int, outside: int) -> None:
 
 def write_own_id_maps(uid: int, gid: int) -> None:
     """Maps the program's id to this process's own; what anyone may do after entering a user namespace."""
-    with open("/proc/self/setgroups", "w") as f:
-        f.write("deny")
-    for name, value in (("uid_map", uid), ("gid_map", gid)):
-        with open(f"/proc/self/{name}", "w") as f:
-            f.write(f"{PROGRAM_UID} {value} 1\n")
+    try:
+        with open("/proc/self/setgroups", "w") as f:
+            f.write("deny")
+        for name, value in (("uid_map", uid), ("gid_map", gid)):
+            with open(f"/proc/self/{name}", "w") as f:
+                f.write(f"{PROGRAM_UID} {value} 1\n")
+    except OSError as e:
+        raise OSError(e.errno, f"mapping user {uid} into a user namespace: {e.strerror}") from None
 
 
 def build_root(kernel: Kernel, visible: list[str]) -> int | None:
