@@ -286,7 +286,7 @@ def test_random_policy_draws_in_the_environment(tokenizer: Any) -> None:
     for executor in ("inline", "process"):
         episodes = rollout(make_tasks(GUESS, groups=5), "random", ChatRenderer(tokenizer), executor=executor)
         assert all(e.turns and e.turns[0].action.startswith("\\boxed{") for e in episodes)
-        assert all(t.info["action_is_valid"] for e in episodes for t in e.turns)
+        assert all(e.turns[0].info["action_is_valid"] for e in episodes)  # later ones may repeat a guess
         assert all(t.response_ids for e in episodes for t in e.turns)
 
 
