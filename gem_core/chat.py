@@ -75,6 +75,9 @@ class Renderer(Protocol):
 class ChatRenderer:
     """Observations as user messages of a chat template.
 
+    A special token's string in an observation (``<|im_end|>`` in a web page, say) is shown broken by a zero-width
+    space, so that it is text and not the token.
+
     Args:
         tokenizer: A tokenizer with a chat template.
         history: See :data:`HistoryPolicy`.
@@ -98,6 +101,7 @@ class ChatRenderer:
         self.tokenizer = tokenizer
         self.history = history
         self._kwargs = dict(template_kwargs or {})
+        self._specials = _special_strings(tokenizer)
         # Observations recur ("That square is taken."), and rendering and encoding one takes longer than a game's step.
         self._tails: dict[str, str | None] = {}
         self._encoded: dict[str, list[int]] = {}
@@ -116,6 +120,7 @@ class ChatRenderer:
         return self._encode(self._render(messages))
 
     def extend(self, messages: Sequence[Message], observation: str, last_token: int | None) -> Context:
+        observation = self._inert(observation)
         if self.history == "append" or self._can_skip_check(messages):
             tail = self._minimal_tail(observation)
         else:
@@ -194,10 +199,16 @@ class ChatRenderer:
             messages.append({"role": "user", "content": _OBSERVATION})
         return True
 
+    def _inert(self, text: str) -> str:
+        """An environment's text must not forge the borders of turns: a zero-width space breaks special tokens in it."""
+        for special in self._specials:
+            if special in text:
+                text = text.replace(special, f"{special[0]}\u200b{special[1:]}")
+        return text
+
     def _render(self, messages: Sequence[Message]) -> str:
-        text = self.tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True, **self._kwargs
-        )
+        shown = [m if m["role"] == "assistant" else {**m, "content": self._inert(m["content"])} for m in messages]
+        text = self.tokenizer.apply_chat_template(shown, tokenize=False, add_generation_prompt=True, **self._kwargs)
         assert isinstance(text, str)
         return text
 
@@ -207,6 +218,14 @@ class ChatRenderer:
         ids = list(self.tokenizer.encode(text, add_special_tokens=False))
         _remember(self._encoded, text, ids)
         return list(ids)
+
+
+def _special_strings(tokenizer: object) -> tuple[str, ...]:
+    """The strings that a tokenizer reads as special tokens wherever they stand."""
+    found = set(getattr(tokenizer, "all_special_tokens", None) or ())
+    decoder = getattr(tokenizer, "added_tokens_decoder", None) or {}
+    found.update(str(t) for t in decoder.values() if getattr(t, "special", False))
+    return tuple(sorted(s for s in found if len(s) > 1))
 
 
 def _remember(memo: dict[str, Any], text: str, value: Any, most: int = 4096, longest: int = 4096) -> None:

@@ -156,6 +156,10 @@ class EnvWrapper(Env):
 
     def __init__(self, env: Env) -> None:
         self.env = env
+        # Class attributes of Env, which __getattr__ never gets to see.
+        self.env_id = env.env_id
+        if type(self).cost == Env.cost:  # a wrapper costs what it wraps, unless it says otherwise
+            self.cost = env.cost  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> Any:
         # Only reached when normal lookup fails. Private names stay private: copy and pickle probe for them

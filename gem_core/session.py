@@ -50,7 +50,7 @@ class Limits:
     #: Seconds from ``start``; looked at between turns.
     wall_clock_s: float | None = None
     #: How often one turn may be resumed after an aborted generation.
-    max_resumes: int = 64
+    max_resumes: int | None = 64
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -383,7 +383,7 @@ class EpisodeSession:
         if room is not None and room < 1:  # the turn's tokens are used up: the answer stands, cut by the limit
             self._finish = "length"
             return False
-        if self._resumes > self.limits.max_resumes:
+        if self.limits.max_resumes is not None and self._resumes > self.limits.max_resumes:
             self.fail(StopReason.ABORTED, f"a generation was aborted {self._resumes} times in one turn")
             return False
         self._prompt = self._make_prompt(ids, room, len(prompt.token_ids))

@@ -134,7 +134,9 @@ def test_wrappers_read_through_and_spawn_with_what_they_wrap() -> None:
     env = Loud(gem.make("game:GuessTheNumber-v0"), mark="?")
     assert env.reset(seed=5)[0].endswith("?")
     assert env.max_turns == 10
-    assert env.env_id == ""
+    assert env.env_id == "game:GuessTheNumber-v0"
+    assert env.spawn().env_id == "game:GuessTheNumber-v0"
+    assert env.cost == "cheap"
     assert env.unwrapped.env_id == "game:GuessTheNumber-v0"
     env.step("\\boxed{3}")
     twin = env.spawn(same_state=True)

@@ -186,6 +186,15 @@ def going_on(n: int) -> ScriptEnv:
     return ScriptEnv([("go on", 0.25, False, False, {})] * n)
 
 
+def test_no_limit_on_resumes_is_no_limit() -> None:
+    session = EpisodeSession(going_on(1), RENDERERS["append"], limits=Limits(max_resumes=None))
+    prompt = session.start()
+    for _ in range(200):
+        assert prompt is not None
+        prompt = session.submit(Generation([], [], "abort"))
+    assert not session.done
+
+
 def test_limits_stop_with_their_own_reason() -> None:
     def run(limits: Limits, clock: Any = lambda: 0.0) -> Episode:
         session = EpisodeSession(going_on(50), RENDERERS["append"], limits=limits, clock=clock)
