@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.core import StepTuple
 from gem_core.episode import Episode, StopReason
+from gem_core.rollout_envs import Envs, env_factory
 from gem_core.rollout_generation import Generating, make_generating
 from gem_core.rollout_log import RolloutLog
 from gem_core.rollout_order import Arranger
 from gem_core.rollout_progress import Progress
 from gem_core.session import EpisodeSession, Generation, Prompt
-from gem_core.vector.executors import Executor, VectorOptions, default_executor, make_executor
-from gem_core.vector.host import EnvFactory
-from gem_core.vector.types import RAISED, VALUE, AutoresetMode, Command, Op, Reply, fault_of
+from gem_core.vector.executors import Executor
+from gem_core.vector.types import RAISED, VALUE, Command, Op, Reply, fault_of
 
 if TYPE_CHECKING:
     from gem_core.chat import Renderer
@@ -87,10 +87,8 @@ class Driver:
         self._stopping = threading.Event()
         self._tickets = itertools.count(1)
         self._running: dict[int, _Running] = {}
-        self._free: deque[int] = deque(range(options.concurrency))
+        self._envs = Envs()
         self._work = _Work()
-        self._factories: list[tuple[Task, EnvFactory]] = []
-        self._slot_factory: dict[int, EnvFactory] = {}
         self._log = RolloutLog(options.log) if options.log is not None else None
         self._arrange = Arranger(options.order, self._deliver)
         self._progress = Progress(options.progress, len(tasks) if isinstance(tasks, Sized) else None, stats)
@@ -105,7 +103,6 @@ class Driver:
             raise
         self._thread = threading.Thread(target=self._run, name="gem-rollout", daemon=True)
         self._pump = threading.Thread(target=self._pump_replies, name="gem-rollout-envs", daemon=True)
-        self._inline = self._executor_name == "inline"
 
     # -- from the caller's thread -----------------------------------------------------------------------------
 
@@ -219,7 +216,7 @@ class Driver:
             yield number, task, name
 
     def _start_episodes(self) -> None:
-        while self._more and self._free and not self._stopping.is_set():
+        while self._more and self._envs.free and not self._stopping.is_set():
             if self._buffered + self._arrange.held >= self._most_buffered:
                 return
             item = next(self._tasks, None)
@@ -235,8 +232,8 @@ class Driver:
                 self._start(number, task, name)
 
     def _start(self, number: int, task: Task, name: str) -> None:
-        options, factory = self._options, self._factory(task)
-        slot = self._free_slot(factory)
+        options, factory = self._options, self._envs.factory(task)
+        slot = self._envs.take(factory)
         session = EpisodeSession(
             None,
             self._renderer,
@@ -253,31 +250,6 @@ class Driver:
         )
         self._running[slot] = _Running(number, session)
         self._command(slot, "open", (factory, task.seed, task.options))
-
-    def _free_slot(self, factory: EnvFactory) -> int:
-        """One that has such an environment already, if any is free."""
-        if len(self._factories) > 1:
-            for position, slot in enumerate(self._free):
-                if self._slot_factory.get(slot) is factory:
-                    del self._free[position]
-                    return slot
-        slot = self._free.popleft()
-        self._slot_factory[slot] = factory
-        return slot
-
-    def _factory(self, task: Task) -> EnvFactory:
-        """The same for tasks of the same environment, so that environments are used again."""
-        for known, factory in self._factories:
-            if known.env is task.env or known.env == task.env:
-                try:
-                    if known.kwargs == task.kwargs and known.wrappers == task.wrappers:
-                        return factory
-                except ValueError:  # arrays among the arguments
-                    continue
-        factory = env_factory(task)
-        self._factories.append((task, factory))
-        del self._factories[:-64]
-        return factory
 
     def _resumed(self, task: Task, name: str) -> Episode:
         assert self._log is not None
@@ -358,7 +330,7 @@ class Driver:
         session = self._running[slot].session
         if session.done:
             running = self._running.pop(slot)
-            self._free.append(slot)
+            self._envs.free.append(slot)
             self._finish(running.number, session.episode)
         elif self._generating.random:
             self._command(slot, "call", ("sample_random_action", (), {}))
@@ -436,27 +408,11 @@ class Driver:
 
     def _make_executor(self) -> Executor:
         """Looks at the first tasks to choose, and to have their modules imported ahead."""
-        options = self._options
-        first = list(itertools.islice(self._tasks, options.concurrency))
+        first = list(itertools.islice(self._tasks, self._options.concurrency))
         self._tasks = itertools.chain(first, self._tasks)
-        factories = list(dict.fromkeys(id(self._factory(t)) for _, t, _ in first))
-        known = {id(f): f for _, f in self._factories}
-        chosen = [known[i] for i in factories if i in known]
-        costs = [f.cost for f in chosen]
-        vector = VectorOptions(
-            executor=options.executor,
-            workers=options.workers,
-            autoreset_mode=AutoresetMode.DISABLED,
-            step_timeout_s=options.step_timeout_s,
-            reset_timeout_s=options.reset_timeout_s,
-            start_method=options.start_method,
-            ray_options=options.ray_options,
-        )
-        self._executor_name = vector.executor or default_executor(costs, vector.limited)
-        n = min(options.concurrency, len(first)) or 1
-        self._free = deque(range(n))
-        places: list[EnvFactory | None] = [chosen[i % len(chosen)] if chosen else None for i in range(n)]
-        return make_executor(self._executor_name, places, vector, costs)
+        name, executor = self._envs.executor([task for _, task, _ in first], self._options)
+        self._inline = name == "inline"
+        return executor
 
     def _make_generating(self, policy: AnyPolicy, loop: asyncio.AbstractEventLoop | None) -> Generating:
         def done(slots: Sequence[int], generations: Sequence[Generation] | None, error: Exception | None) -> None:
@@ -467,18 +423,3 @@ class Driver:
     def _close_log(self) -> None:
         if self._log is not None:
             self._log.close()
-
-
-def env_factory(task: Task) -> EnvFactory:
-    """How a task's environment is built.
-
-    Raises:
-        ValueError: an unknown id, or arguments for a function that takes none.
-    """
-    if isinstance(task.env, str):
-        from gem_core.registration import spec
-
-        return EnvFactory(spec(task.env), dict(task.kwargs), tuple(task.wrappers))
-    if task.kwargs:
-        raise ValueError("Task.kwargs are for environments by id; bind the arguments of a function with partial()")
-    return EnvFactory(task.env, wrappers=tuple(task.wrappers))
