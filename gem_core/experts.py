@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from gem_core.chat import Message
+from gem_core.core import Env
 from gem_core.registration import spec
 
 #: From the conversation (its last message is the current observation) to an action.
@@ -32,6 +33,34 @@ def demonstrator(env_id: str) -> Expert | None:
     """
     name = _name(env_id)
     return _DEMONSTRATORS.get(name) or _experts().get(name)
+
+
+def register_expert(name: str, player: Expert) -> None:
+    """Adds the expert of a game of your own.
+
+    Args:
+        name: The game's name in its ids: ``Maze`` for ``mine:Maze-v0-easy``.
+        player: From the conversation and a generator to an action.
+
+    Raises:
+        ValueError: the game has an expert already, or ``player`` is not callable.
+    """
+    if not callable(player):
+        raise ValueError(f"an expert is a function of (messages, rng), got {player!r}")
+    if name in _experts():
+        raise ValueError(f"{name!r} has an expert already")
+    _EXPERTS[name] = player
+
+
+def oracle(env: Env) -> str | None:
+    """Returns the next action of a perfect game, with sight of what the env hides; None where it cannot be won.
+
+    Raises:
+        ValueError: there is no oracle for this environment.
+    """
+    from gem_core.envs.game_env.oracles import oracle_action
+
+    return oracle_action(env)
 
 
 def _experts() -> dict[str, Expert]:

@@ -111,7 +111,7 @@ _ORACLES: dict[type[Env], Callable[[Any], str | None]] = {
     WordleEnv: lambda game: game.word,
     HangmanEnv: lambda game: game.word,
     TowerofHanoiEnv: _tower,
-    FifteenPuzzleEnv: lambda game: next_slide(game.cells, weight=1.0 if game.size <= 3 else 3.0),
+    FifteenPuzzleEnv: lambda game: next_slide(game.cells),
     Game2048Env: lambda game: best_slide(game.cells),
     SudokuEnv: _sudoku,
     SokobanEnv: _sokoban,

@@ -7,7 +7,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gem_core.chat import Message
@@ -90,16 +89,11 @@ def move_the_tower(messages: Sequence[Message], rng: random.Random) -> str:
     return _box(" ".join(next_disk(towers) or ("A", "C")))
 
 
-@lru_cache(maxsize=4096)
-def _slide(cells: tuple[int, ...]) -> str | None:
-    return next_slide(cells) if len(cells) <= 9 else next_slide(cells, weight=3.0, most=40_000)
-
-
 def slide_tiles(messages: Sequence[Message], rng: random.Random) -> str:
-    """FifteenPuzzle: a solution, the shortest up to 3x3."""
+    """FifteenPuzzle: a solution, a shortest one up to 3x3."""
     rows = re.findall(r"^((?:\s*(?:\d+|__))+)$", messages[-1]["content"], re.MULTILINE)
-    cells = tuple(0 if x == "__" else int(x) for row in rows for x in row.split())
-    return _box(_slide(cells) or "up")
+    cells = [0 if x == "__" else int(x) for row in rows for x in row.split()]
+    return _box(next_slide(cells) or "up")
 
 
 def merge_tiles(messages: Sequence[Message], rng: random.Random) -> str:

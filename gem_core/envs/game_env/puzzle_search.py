@@ -3,56 +3,69 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 
+from gem_core.envs.game_env.fifteen_puzzle import sources
 from gem_core.envs.game_env.game_2048 import slide
 
-#: From the hole to the cell that the tile comes from.
-_FROM = {"up": (1, 0), "down": (-1, 0), "left": (0, 1), "right": (0, -1)}
+#: Board -> next move, of every board on a solution found; so that a player who asks turn by turn searches once.
+_known_moves: dict[tuple[int, ...], str] = {}
+_MOST_KNOWN = 100_000
 
 
-def next_slide(cells: Sequence[int], weight: float = 1.0, most: int = 400_000) -> str | None:
-    """The first move of a solution of the sliding puzzle: shortest for ``weight=1.0``, found faster above it.
+def next_slide(cells: Sequence[int], most: int = 300_000) -> str | None:
+    """The next move of a solution of the sliding puzzle: a shortest one up to 3x3, a short one above.
 
     Args:
         cells: Row by row, 0 is the hole.
-        weight: Of the remaining distance in the search.
-        most: States looked at before giving up (None).
+        most: Boards looked at before giving up (None).
     """
-    n = round(len(cells) ** 0.5)
-    start, goal = tuple(cells), (*range(1, n * n), 0)
-    if start == goal:
-        return None
-    home = {tile: divmod(k, n) for k, tile in enumerate(goal)}
+    board = tuple(cells)
+    if board not in _known_moves:
+        size = math.isqrt(len(board))
+        # On larger boards the remaining distance weighs more: far fewer boards, solutions a little longer.
+        tries = (1.0,) if size <= 3 else (2.0, 4.0)
+        path = next((path for weight in tries if (path := solve_slides(board, weight, most))), [])
+        if len(_known_moves) > _MOST_KNOWN:
+            _known_moves.clear()
+        _known_moves.update(path)
+    return _known_moves.get(board)
 
-    def distance(state: tuple[int, ...]) -> int:
-        total = 0
-        for k, tile in enumerate(state):
-            if tile:
-                r, c = home[tile]
-                total += abs(r - k // n) + abs(c - k % n)
-        return total
 
-    queue = [(weight * distance(start), 0, start, "")]
-    known = {start: 0}
-    while queue and len(known) < most:
-        _, steps, state, first = heapq.heappop(queue)
-        if state == goal:
-            return first
-        if steps > known[state]:
+def solve_slides(board: tuple[int, ...], weight: float, most: int) -> list[tuple[tuple[int, ...], str]] | None:
+    """A* with ``weight`` times the sum of the tiles' distances: every board on the way, with the move made there."""
+    size = math.isqrt(len(board))
+    goal = (*range(1, size * size), 0)
+    #: Tile and cell -> steps home; the hole has none.
+    far = [[0] * size**2] + [
+        [abs(k // size - home // size) + abs(k % size - home % size) for k in range(size**2)]
+        for home in range(size**2 - 1)
+    ]
+    left = sum(far[tile][k] for k, tile in enumerate(board))
+    came: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None] = {board: None}
+    steps_to = {board: 0}
+    queue = [(weight * left, 0, left, board)]
+    while queue and len(came) < most:
+        _, steps, left, now = heapq.heappop(queue)
+        if now == goal:
+            path = []
+            while step := came[now]:
+                path.append(step)
+                now = step[0]
+            return path[::-1]
+        if steps > steps_to[now]:
             continue
-        hole = state.index(0)
-        r, c = divmod(hole, n)
-        for name, (dr, dc) in _FROM.items():
-            if not (0 <= r + dr < n and 0 <= c + dc < n):
-                continue
-            source = (r + dr) * n + c + dc
-            after = list(state)
-            after[hole], after[source] = after[source], 0
+        hole = now.index(0)
+        for name, source in sources(size, hole).items():
+            tile = now[source]
+            after = list(now)
+            after[hole], after[source] = tile, 0
             found = tuple(after)
-            if steps + 1 < known.get(found, 1 << 30):
-                known[found] = steps + 1
-                heapq.heappush(queue, (steps + 1 + weight * distance(found), steps + 1, found, first or name))
+            if steps + 1 < steps_to.get(found, 1 << 30):
+                steps_to[found], came[found] = steps + 1, (now, name)
+                further = left + far[tile][hole] - far[tile][source]
+                heapq.heappush(queue, (steps + 1 + weight * further, steps + 1, further, found))
     return None
 
 

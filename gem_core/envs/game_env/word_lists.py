@@ -2,6 +2,8 @@
 
 ``common.txt``: everyday words of 3 to 10 letters, what the games hide. ``accepted.txt``: rarer words of 3 to 7 letters,
 good as guesses. ``hard.txt``: words of 7 to 10 letters that most readers know and few use. No proper names, no slurs.
+
+Chosen by frequency (wordfreq) among words of Webster's Second and GCIDE (english-words).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def words(length: int, *, common: bool = True) -> tuple[str, ...]:
     pool = _read("common") if common else (*_read("common"), *_read("accepted"))
     found = tuple(sorted(w for w in pool if len(w) == length))
     if not found:
-        raise ValueError(f"there are no words of {length!r} letters; use 3 to {10 if common else 7}")
+        raise ValueError(f"there are no words of {length!r} letters; use 3 to 10")
     return found
 
 
