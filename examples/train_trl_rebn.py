@@ -17,7 +17,7 @@ from functools import partial
 
 import torch
 from gem_trl import GemConfig, GemGRPOTrainer, ProgressBar
-from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+from transformers import PrinterCallback
 
 import gem_core as gem
 from gem_core.report import write_report
@@ -56,6 +56,7 @@ def main() -> None:
     tiny, gpu = cli.model == "tiny", torch.cuda.is_available()
     make_env = partial(gem.make, cli.env_id, **cli.env_kwargs)
     if tiny:
+        torch.set_num_threads(1)  # its matrices are too small to share out; more threads only wait for each other
         if "GuessTheNumber" in cli.env_id:  # a board would be needed every turn; "Guess 3 of 8" is not
             make_env = partial(lambda make: RequestOnce(make()), make_env)
         model, tokenizer = build_tiny(cli.seed, [cli.env_id])
@@ -63,10 +64,11 @@ def main() -> None:
             print("warm start on scripted episodes ...", flush=True)
             warm_start(model, tokenizer, make_env(), seed=cli.seed)
     else:
-        model, tokenizer = AutoModelForCausalLM.from_pretrained(cli.model), AutoTokenizer.from_pretrained(cli.model)
+        model, tokenizer = cli.model, None  # the trainer loads both
 
     # Each batch of episodes is trained on in 2 passes over 4 minibatches.
-    updates, warmup = 8 * cli.iterations, 80
+    updates = 8 * cli.iterations
+    warmup = min(80, updates // 4)
     config = GemConfig(
         output_dir=cli.output_dir,
         env_id=cli.env_id,
@@ -101,16 +103,16 @@ def main() -> None:
         report_to=[],  # the run folder has it all
         disable_tqdm=True,
     )
-    run = RunFolder(cli.output_dir, vars(cli), resume=cli.resume)
+    run = RunFolder(cli.output_dir, vars(cli), resume=cli.resume) if config.process_index == 0 else None
     trainer = GemGRPOTrainer(model, config, tokenizer, make_env=make_env, run_folder=run, callbacks=[ProgressBar()])
     trainer.remove_callback(PrinterCallback)
 
     before = None if cli.resume else trainer.evaluate()
     trainer.train(resume_from_checkpoint=cli.resume)
     after = trainer.evaluate()
-    if trainer.is_world_process_zero():
+    trainer.save_model(f"{cli.output_dir}/model")
+    if run is not None:
         run.close()
-        trainer.save_model(f"{cli.output_dir}/model")
         held_out = f"greedy success on {cli.eval_episodes} held-out seeds:"
         if before is not None:
             print(f"{held_out} {before['eval_success']:.3f} before training ({before['eval_turns']:.2f} turns)")

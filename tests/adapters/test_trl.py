@@ -262,6 +262,20 @@ def test_updates_stop_once_the_policy_has_moved_far_enough(base: tuple[Any, Any]
     assert not any(moved[1:])  # neither later passes over it nor AdamW's momentum
 
 
+def test_the_example_leaves_a_run_folder_with_a_report(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "train_trl_rebn.py"
+    options = ["--no_warm_start", "--iterations", "2", "--episodes", "16", "--eval_episodes", "8"]
+    command = [sys.executable, str(script), *options, "--output_dir", str(tmp_path)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "greedy success on 8 held-out seeds: 0.000 before training" in done.stdout
+    rows = read_jsonl(tmp_path / "metrics.jsonl")
+    assert [(r["step"], r["split"]) for r in rows] == [(0, "eval"), (0, "train"), (8, "train"), (16, "eval")]
+    assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")[:2000]
+    assert (tmp_path / "model" / "model.safetensors").exists()
+
+
 # -- faults, limits, contexts --------------------------------------------------------------------------------------
 
 
