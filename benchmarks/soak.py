@@ -134,13 +134,13 @@ def main() -> None:
     time.sleep(0.5)
     left = len(psutil.Process().children(recursive=True))
     after = (psutil.Process().num_fds(), threading.active_count())
-    early, late = samples[len(samples) // 4], samples[-1]
+    early, late = samples[len(samples) // 4], samples[-2]  # at the very last one the workers are being ended
     rows = [
         ["episodes", f"{args.episodes:,} ({args.episodes / seconds:,.0f}/s)"],
         ["missing or doubled", str(missing)],
         *[[name, f"{n:,}"] for name, n in sorted(outcomes.items())],
-        ["memory of the main process after a quarter, at the end", f"{early[0]:.0f} MB, {late[0]:.0f} MB"],
-        ["memory of its workers after a quarter, at the end", f"{early[1]:.0f} MB, {late[1]:.0f} MB"],
+        ["memory of the main process after a quarter, near the end", f"{early[0]:.0f} MB, {late[0]:.0f} MB"],
+        ["memory of its workers after a quarter, near the end", f"{early[1]:.0f} MB, {late[1]:.0f} MB"],
         ["processes, threads, open files left", f"{left}, {after[1] - before[1]}, {after[0] - before[0]}"],
     ]
     text = render(["", args.executor], rows)
