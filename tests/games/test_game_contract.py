@@ -123,15 +123,15 @@ def test_state_goes_through_json_in_the_middle_of_a_game(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", IDS)
-@pytest.mark.parametrize("action", ODD_ACTIONS, ids=range(len(ODD_ACTIONS)))
-def test_odd_actions_get_an_answer(env_id: str, action: str) -> None:
+def test_odd_actions_get_an_answer(env_id: str) -> None:
     env = gem.make(env_id)
-    env.reset(seed=0)
-    text, reward, terminated, truncated, info = env.step(action)
-    assert isinstance(text, str)
-    assert len(text) < 1000
-    assert (reward, terminated, truncated) in [(-0.1, True, False), (0.0, False, False)]
-    assert not info["action_is_valid"] or ("Hangman" in env_id and action == "x")
+    for action in ODD_ACTIONS:
+        env.reset(seed=0)
+        text, reward, terminated, truncated, info = env.step(action)
+        assert isinstance(text, str), action[:50]
+        assert len(text) < 1000, action[:50]
+        assert (reward, terminated, truncated) in [(-0.1, True, False), (0.0, False, False)], action[:50]
+        assert not info["action_is_valid"], action[:50]
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -145,7 +145,7 @@ def test_the_last_well_formed_box_counts(env_id: str) -> None:
     assert not terminated or info["success"]
 
 
-def test_a_seed_gives_the_same_game_in_threads_and_in_processes_with_another_hash_seed() -> None:
+def test_a_seed_gives_the_same_game_in_threads_and_in_a_process_with_another_hash_seed() -> None:
     here_dir = os.path.dirname(__file__)
     here = {env_id: transcript(env_id, 5) for env_id in IDS}
     with ThreadPoolExecutor(4) as pool:
@@ -154,15 +154,14 @@ def test_a_seed_gives_the_same_game_in_threads_and_in_processes_with_another_has
         "import sys, json; sys.path[:0] = sys.argv[1:]; import test_game_contract as t; "
         "print(json.dumps({i: t.transcript(i, 5) for i in t.IDS}))"
     )
-    for hash_seed in ("1", "4242"):
-        done = subprocess.run(
-            [sys.executable, "-c", code, here_dir, os.path.dirname(here_dir)],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert json.loads(done.stdout) == here
+    done = subprocess.run(
+        [sys.executable, "-c", code, here_dir, os.path.dirname(here_dir)],
+        env={**os.environ, "PYTHONHASHSEED": "4242"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == here
 
 
 def test_seeds_differ_and_resets_without_a_seed_go_on() -> None:

@@ -62,7 +62,8 @@ def test_mastermind() -> None:
     _, reward, terminated, _, info = env.step("\\boxed{1 2 3 4}")
     assert (reward, terminated, info["success"]) == (0.5, True, True)
     env = start("game:Mastermind-v0-hard", code=[1, 2, 3, 4])
-    for illegal in ("1 1 2 3", "0 1 2 3", "1 2 3 9", "1 2 3", "1 2 3 4 5", "1 2 3 99999999"):
+    assert env.step("\\boxed{1 1 1 4}")[:2] == ("1 1 1 4: 2 exact, 0 misplaced.", 0.5)  # a digit may repeat in a guess
+    for illegal in ("1 1 1 4", "0 1 2 3", "1 2 3 9", "1 2 3", "1 2 3 4 5", "1 2 3 99999999"):
         _, reward, terminated, _, info = env.step(f"\\boxed{{{illegal}}}")
         assert (reward, terminated, info["action_is_valid"]) == (0.0, False, False)
     assert env.step("\\boxed{1 2 x 4}")[1:3] == (-0.1, True)
@@ -93,6 +94,9 @@ def test_minesweeper() -> None:
     _, _, terminated, _, info = env.step(f"\\boxed{{{rest[-1]}}}")
     assert terminated
     assert info["success"]  # though not every mine is flagged
+    env = start("game:Minesweeper-v0-easy", mines=[0, 4, 20, 22, 24])
+    assert rewards(env, "flag 1 1", "reveal 2 2") == [0.0, pytest.approx(17 / 20)]  # the flagged one stays hidden
+    assert rewards(env, "reveal 1 1", "flag 1 1", "reveal 1 1") == [0.0, 0.0, pytest.approx(1 / 20)]
     env = start("game:Minesweeper-v0-easy", mines=[0, 4, 20, 22, 24])
     assert env.step("\\boxed{reveal 0 4}")[1:4] == (0.0, True, False)
     with pytest.raises(ValueError, match="a 2x2 board holds at most 0 mines"):

@@ -68,8 +68,8 @@ class MastermindEnv(TextGame[list[int]]):
         return (
             f"A code of {self.code_length} digits from 1 to {self.num_numbers} is hidden; its digits {repeats}. After "
             "each guess you learn how many digits are exact (right digit, right place) and how many are misplaced "
-            f"(right digit, wrong place). You have {self.max_turns} guesses. Think as you like, then give each guess "
-            f"as {self.format_hint()}."
+            "(right digit, wrong place), each digit of the code counted once. A guess made before is lost. You have "
+            f"{self.max_turns} guesses. Think as you like, then give each guess as {self.format_hint()}."
         )
 
     def request(self) -> str:
@@ -88,8 +88,6 @@ class MastermindEnv(TextGame[list[int]]):
         shown = " ".join(map(str, move))
         if any(not 1 <= d <= self.num_numbers for d in move):
             return Outcome(f"{shown} has a digit outside 1 to {self.num_numbers}; that guess is lost.", legal=False)
-        if not self.duplicate_numbers and len(set(move)) < len(move):
-            return Outcome(f"{shown} repeats a digit, which the code does not; that guess is lost.", legal=False)
         if move in self.guesses:
             return Outcome(f"{shown} was guessed before; that guess is lost.", legal=False)
         self.guesses.append(move)

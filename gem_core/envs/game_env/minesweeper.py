@@ -57,10 +57,10 @@ class MinesweeperEnv(TextGame[Move]):
         return (
             f"This is Minesweeper on {self.rows} rows and {self.cols} columns with {self.num_mines} mines. A revealed "
             "cell shows how many of its up to eight neighbours hold a mine; one that shows 0 reveals its neighbours "
-            "too. Revealing a mine ends the game; the first cell you reveal and its neighbours are safe. You win when "
-            f"every cell without a mine is revealed, within {self.max_turns} moves. Flags are notes: flagging a cell "
-            "again takes the flag away. Rows and columns count from 0 at the top left. Think as you like, then answer "
-            r"with \boxed{reveal row col} or \boxed{flag row col}."
+            "too, flagged ones aside. Revealing a mine ends the game; the first cell you reveal and its neighbours are "
+            f"safe. You win when every cell without a mine is revealed, within {self.max_turns} moves. Flags are "
+            "notes: flagging a cell again takes the flag away. Rows and columns count from 0 at the top left. Think as you "
+            r"like, then answer with \boxed{reveal row col} or \boxed{flag row col}."
         )
 
     def request(self) -> str:
@@ -130,8 +130,8 @@ class MinesweeperEnv(TextGame[Move]):
         return sum(k in self.mines for k in self.neighbours(cell))
 
     def _reveal(self, cell: int) -> int:
-        """Reveals a cell, and around zeros all that touches them; returns how many are new."""
-        seen, queue = set(self.shown), [cell]
+        """Reveals a cell, and around zeros all that touches them but flagged cells; returns how many are new."""
+        seen, flags, queue = set(self.shown), set(self.flags), [cell]
         before = len(seen)
         while queue:
             k = queue.pop()
@@ -139,9 +139,8 @@ class MinesweeperEnv(TextGame[Move]):
                 continue
             seen.add(k)
             if self.count(k) == 0:
-                queue += [n for n in self.neighbours(k) if n not in seen]
+                queue += [n for n in self.neighbours(k) if n not in seen and n not in flags]
         self.shown = sorted(seen)
-        self.flags = [f for f in self.flags if f not in seen]
         return len(seen) - before
 
     def sample_move(self) -> str:
