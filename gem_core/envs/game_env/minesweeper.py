@@ -59,8 +59,8 @@ class MinesweeperEnv(TextGame[Move]):
             "cell shows how many of its up to eight neighbours hold a mine; one that shows 0 reveals its neighbours "
             "too, flagged ones aside. Revealing a mine ends the game; the first cell you reveal and its neighbours are "
             f"safe. You win when every cell without a mine is revealed, within {self.max_turns} moves. Flags are "
-            "notes: flagging a cell again takes the flag away. Rows and columns count from 0 at the top left. Think as you "
-            r"like, then answer with \boxed{reveal row col} or \boxed{flag row col}."
+            "notes: flagging a cell again takes the flag away. Rows and columns count from 0 at the top left. Think as "
+            r"you like, then answer with \boxed{reveal row col} or \boxed{flag row col}."
         )
 
     def request(self) -> str:
