@@ -48,8 +48,8 @@ test-browser: setup
 	$(BIN)/python -m pytest -m browser tests/report
 
 lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
 	$(BIN)/mypy
 
 format: setup

@@ -97,7 +97,6 @@ def test_vectorised_with_wrappers_by_name(own_env: str, async_mode: bool) -> Non
 
 def test_tools_wrap_an_environment() -> None:
     from gem_core.tools.python_code_tool import PythonCodeTool
-
     from gem_core.tools.tool_env_wrapper import ToolEnvWrapper
 
     env: Env = gem.make("game:GuessTheNumber-v0")
@@ -118,7 +117,6 @@ def test_tools_wrap_an_environment() -> None:
 
 def test_tools_are_built_with_gem_arguments() -> None:
     from gem_core.tools.python_code_tool import PythonCodeTool
-
     from gem_core.tools.search_tool import SearchTool
 
     assert PythonCodeTool(timeout=5, sandbox_type="none", keep_error_last_line=True).instruction_string()

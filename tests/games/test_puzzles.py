@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core as gem
-from gem_core.envs.game_env.fifteen_puzzle import Walks, scramble
+from gem_core.envs.game_env.fifteen_puzzle import Walks, scramble, sources
 from gem_core.envs.game_env.game_2048 import slide
 from gem_core.envs.game_env.mastermind import score
 from gem_core.envs.game_env.puzzle_search import next_disk, next_slide
@@ -206,21 +206,19 @@ def test_each_move_of_a_scramble_is_uniform_among_those_that_do_not_undo_the_las
     assert after.bounds == pytest.approx([1 / 3, 2 / 3])
     assert {then.at for _, then in after.ways} == {(7, "up"), (5, "left"), (3, "right")}
     # Five moves at once are five single moves.
-    solved = (*range(1, 9), 0)
-    expected: dict[Any, float] = {(solved, (8, "")): 1.0}
+    expected: dict[Any, float] = {((), (8, "")): 1.0}
     for _ in range(5):
         further: dict[Any, float] = {}
-        for (cells, at), share in expected.items():
+        for (path, at), share in expected.items():
             single = looked_ahead(3, 1, at).ways
-            for permute, then in single:
-                key = permute(cells), then.at
+            for step, then in single:
+                key = (*path, *step), then.at
                 further[key] = further.get(key, 0.0) + share / len(single)
         expected = further
     block = looked_ahead(3, 5, (8, ""))
     shares: dict[Any, float] = {}
-    for share, (permute, then) in zip(map(sub, [*block.bounds, 1.0], [0.0, *block.bounds]), block.ways, strict=True):
-        key = permute(solved), then.at
-        shares[key] = shares.get(key, 0.0) + share
+    for share, (path, then) in zip(map(sub, [*block.bounds, 1.0], [0.0, *block.bounds]), block.ways, strict=True):
+        shares[path, then.at] = share
     assert shares == pytest.approx(expected)
 
 
@@ -231,19 +229,20 @@ def looked_ahead(size: int, moves: int, at: tuple[int, str]) -> Walks:
 
 
 def test_a_scramble_is_a_hundred_moves() -> None:
-    draws = 0
+    for n in (2, 3):
+        for share in (0.0, 0.999):  # the first walk of all, and the last
+            shares = iter([share] * 100)
+            assert scramble(n, lambda: next(shares)) == move_by_move(n, first=share == 0.0)  # noqa: B023
 
-    def draw() -> float:
-        nonlocal draws
-        draws += 1
-        return 0.0
 
-    for size, cells in ((2, {(2, 3, 1, 0), (3, 1, 2, 0)}), (3, None)):
-        draws = 0
-        board = scramble(size, draw)
-        assert draws * (50 if size == 2 else 5) == 100
-        if cells:  # 100 moves round a ring that comes back after 12: four moves, which turn the three tiles once
-            assert tuple(board) in cells
+def move_by_move(n: int, first: bool) -> list[int]:
+    cells, last = [*range(1, n * n), 0], ""
+    opposite = {"": "", "up": "down", "down": "up", "left": "right", "right": "left"}
+    for _ in range(100):
+        hole = cells.index(0)
+        name, source = [(m, s) for m, s in sources(n, hole).items() if m != opposite[last]][0 if first else -1]
+        cells[hole], cells[source], last = cells[source], 0, name
+    return cells
 
 
 def test_2048() -> None:
