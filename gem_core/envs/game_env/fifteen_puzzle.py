@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from bisect import bisect
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from gem_core.envs.text_game import Outcome, TextGame, check_range
 
@@ -109,7 +107,7 @@ class Walks:
     Attributes:
         at: The hole's cell and the last move ("" at the start).
         bounds: Where one walk's share of 0 to 1 ends and the next one's begins.
-        ways: For each walk, what it does to the cells, and the walks from where it ends.
+        ways: For each walk, the cells that the hole goes to, and the walks from where it ends.
     """
 
     __slots__ = ("at", "bounds", "moves", "size", "ways")
@@ -117,7 +115,7 @@ class Walks:
     def __init__(self, size: int, moves: int, at: tuple[int, str]) -> None:
         self.size, self.moves, self.at = size, moves, at
         self.bounds: list[float] = []
-        self.ways: list[tuple[Callable[[tuple[int, ...]], Any], Walks]] = []
+        self.ways: list[tuple[tuple[int, ...], Walks]] = []
 
     def look_ahead(self) -> None:
         """Fills ``bounds`` and ``ways``."""
@@ -130,11 +128,10 @@ class Walks:
                 longer += [(share / len(options), (*path, source), name) for name, source in options]
             found = longer
         self.bounds = list(itertools.accumulate(share for share, _, _ in found))[:-1]
+        # On 2x2 every twelve moves lead back to the same board: only what remains need be played.
+        played = self.moves % 12 if self.size == 2 else self.moves
         for _, path, name in found:
-            order = list(range(self.size**2))
-            for hole, source in itertools.pairwise(path):
-                order[hole], order[source] = order[source], order[hole]
-            self.ways.append((operator.itemgetter(*order), walks(self.size, self.moves, (path[-1], name))))
+            self.ways.append((path[1 : 1 + played], walks(self.size, self.moves, (path[-1], name))))
 
 
 #: The same object for the same arguments, so that nothing is worked out twice.
@@ -144,12 +141,15 @@ walks = cache(Walks)
 def scramble(size: int, draw: Callable[[], float]) -> list[int]:
     """The board after ``_SCRAMBLE`` moves, each uniform among those that do not undo the one before."""
     # One draw for several moves: as many as keep the tables small. On 2x2 there is a choice only at the start.
-    moves = 5 if size > 2 else 50
-    cells: tuple[int, ...] = (*range(1, size * size), 0)
-    now = walks(size, moves, (size * size - 1, ""))
+    moves = 5 if size > 2 else _SCRAMBLE
+    cells, hole = [*range(1, size * size), 0], size * size - 1
+    now = walks(size, moves, (hole, ""))
     for _ in range(_SCRAMBLE // moves):
         if not now.ways:
             now.look_ahead()
-        permute, now = now.ways[bisect(now.bounds, draw())]
-        cells = permute(cells)
-    return list(cells)
+        path, now = now.ways[bisect(now.bounds, draw())]
+        for source in path:
+            cells[hole] = cells[source]
+            hole = source
+    cells[hole] = 0
+    return cells
