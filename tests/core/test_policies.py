@@ -257,7 +257,7 @@ def test_the_random_policy_plays_well_formed_actions(tiny: tuple[Any, Any]) -> N
     prompt = session.start()
     while prompt is not None:
         prompt = session.submit(policy.generate([prompt])[0])
-    assert all(t.info["action_is_valid"] for t in session.episode.turns)
+    assert all(t.reward >= 0.0 for t in session.episode.turns)  # well-formed; a repeated guess costs its turn only
     assert all(t.response_ids[-1] == tiny[1].eos_token_id for t in session.episode.turns)
 
 
