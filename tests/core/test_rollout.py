@@ -331,7 +331,7 @@ def test_stats_and_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytes
     assert (stats.episodes, stats.turns, stats.failed, stats.resumed) == (4, 20, 0, 0)
     # Five turns of 0.05 s each; how much of one hides behind the other depends on how busy the machine is.
     assert 0.0 < stats.env_wait_s < 5.0
-    assert 0.2 < stats.generation_wait_s < 5.0
+    assert 0.0 < stats.generation_wait_s < 5.0
     assert stats.episodes_per_s > 0
 
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # as if it were not installed
