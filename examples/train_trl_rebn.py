@@ -33,7 +33,7 @@ def parse_args() -> argparse.Namespace:
     p.add_argument("--env_kwargs", type=json.loads, help='JSON, such as {"max_turns": 8}')
     p.add_argument("--advantage", default="rebn", help="rebn, reinforce, grpo, dr_grpo or rloo")
     p.add_argument("--gamma", type=float, default=0.8, help="discount a turn")
-    p.add_argument("--iterations", type=int, default=200, help="batches of episodes")
+    p.add_argument("--iterations", type=int, default=240, help="batches of episodes")
     p.add_argument("--episodes", type=int, default=128, help="episodes in a batch")
     p.add_argument("--group", type=int, default=8, help="episodes that share a seed, where the estimator compares them")
     p.add_argument("--learning_rate", type=float, default=1e-3)
