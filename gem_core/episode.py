@@ -85,8 +85,8 @@ class TokenSequence:
     response_ids: list[int]
     #: 1 = sampled by the policy, 0 = environment.
     response_mask: list[int]
-    #: Under the sampling policy; 0.0 on environment tokens, never NaN. All 0.0 where the engine gave none
-    #: (``has_logprobs`` is False then).
+    #: Under the sampling policy; 0.0 on environment tokens, never NaN. 0.0 too on a turn for which the engine gave
+    #: none; ``has_logprobs`` is then False for the whole sequence.
     logprobs: list[float]
     #: The turn (index into ``Episode.turns``) that sampled the token; -1 on environment tokens.
     turn_index: list[int]
@@ -177,7 +177,8 @@ class Episode:
         """Lays the episode out as training sequences; one unless a context was rebuilt or rewritten.
 
         A turn that sampled no token has no place for its reward: it goes to the nearest earlier sampled token (the
-        nearest later one if there is none before), so that rewards still add up to the return.
+        nearest later one if there is none before), so that rewards still add up to the return. An episode in which no
+        turn sampled a token has nothing to train and its sequences carry no reward.
 
         Raises:
             ValueError: the episode was played by text only and has no tokens.
@@ -238,12 +239,23 @@ class Episode:
         return cls(**data)
 
     def to_json(self) -> str:
-        """One line of JSON; NaN and infinities are refused."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        """One line of JSON that encodes as UTF-8; NaN and infinities are refused."""
+        data = self.to_dict()
+        line = json.dumps(data, ensure_ascii=False, allow_nan=False)
+        # A lone surrogate (half of a character, from a text cut in UTF-16) has no UTF-8 form; escaped it survives.
+        return line if _encodes(line) else json.dumps(data, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
         return cls.from_dict(json.loads(line))
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _SequenceBuilder:

@@ -67,7 +67,7 @@ class RolloutLog:
         if episode.episode_id in self._offsets:
             raise ValueError(f"episode {episode.episode_id!r} is in {self.path} already")
         # Lone surrogates, which a tokenizer may decode to, are no UTF-8.
-        line = (episode.to_json() + "\n").encode("utf-8", "replace")
+        line = (episode.to_json() + "\n").encode("utf-8")
         self._offsets[episode.episode_id] = os.lseek(self._fd, 0, os.SEEK_END)
         while line:
             line = line[os.write(self._fd, line) :]

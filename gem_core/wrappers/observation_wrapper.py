@@ -73,6 +73,7 @@ class ObservationWrapper(EnvWrapper):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Info]:
         observation, info = reset_env(self.env, seed, options)
+        info = dict(info)  # the inner environment may keep its own
         self._history.clear()
         if self.apply_chat_template_on_reset:
             shown = _with_line(observation, info.pop("suffix", "")) if self._suffix_inside else observation

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support import DROPS_REASONING, FORGETS, ScriptEnv, build_tokenizer
 
 import gem_core as gem
-from gem_core import Episode, EpisodeSession, Generation, Limits, StopReason
+from gem_core import Episode, EpisodeSession, Generation, Limits, StopReason, Turn
 from gem_core.chat import ChatRenderer, PlainRenderer
 
 RENDERERS = {
@@ -327,3 +327,11 @@ def test_a_game_is_played_by_tokens() -> None:
     assert session.episode.total_reward == 1.0
     assert session.episode.stop_reason is StopReason.TERMINATED
     assert session.episode.env_id == "game:GuessTheNumber-v0"
+
+
+def test_half_a_character_survives_json_and_utf_8() -> None:
+    episode = Episode("x", turns=[Turn("half \ud83d of it", "ünï", 0.0)], final_observation="\udc00")
+    line = episode.to_json()
+    assert Episode.from_json(line.encode("utf-8").decode("utf-8")) == episode
+    plain = Episode("x", turns=[Turn("café", "ünï", 0.0)]).to_json()
+    assert "café" in plain  # and is not escaped where there is no need

@@ -42,6 +42,34 @@ def test_what_is_written_leaves_info_so_that_nothing_appends_it_again() -> None:
     assert outer.reset(seed=0)[0].count("[end]") == 1
 
 
+def test_reset_leaves_the_inner_environments_info_as_it_was() -> None:
+    class Keeps(Env):
+        """Gives out the same dict at every reset."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.info = {"suffix": "Move?"}
+
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+            super().reset(seed, options)
+            return "Rules.", self.info
+
+        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+            return "Over.", 1.0, True, False, {}
+
+    template = observation_scripts.Template()
+    env = ObservationWrapper(
+        Keeps(),
+        apply_chat_template_on_reset=True,
+        include_action=False,
+        include_chat_template=False,
+        suffix_position="message",
+        tokenizer=template,
+    )
+    assert "Move?" in env.reset(seed=0)[0]
+    assert "Move?" in env.reset(seed=1)[0]
+
+
 def test_the_session_shows_the_suffix_once() -> None:
     env = get_wrapper_fns("concat_with_action")[0](gem_core.make("game:GuessTheNumber-v0"))
     session = gem_core.EpisodeSession(env, seed=3, context="rebuild")
