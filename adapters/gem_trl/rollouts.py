@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from gem_core.chat import Renderer
 from gem_core.core import Env
 from gem_core.episode import Episode, TokenSequence
@@ -15,6 +18,8 @@ from gem_core.registration import make
 from gem_core.rollout import Task, rollout
 from gem_core.session import ContextMode, EpisodeSession, Generation, Limits, Prompt
 from gem_trl.config import GemConfig
+
+Array = npt.NDArray[Any]
 
 #: Held-out evaluation uses the seeds from here on; training those below.
 HELD_OUT_SEED = 2**31
@@ -200,6 +205,25 @@ def rows_of(episodes: Sequence[Episode], keep: Sequence[bool], filler_id: int) -
         if not sequences:
             rows.append(filler_row(filler_id))
     return rows
+
+
+def spread_over_rows(rows: Sequence[Row], per_turn: Sequence[Sequence[float] | Array], width: int) -> Array:
+    """Gives each sampled token its turn's value.
+
+    Args:
+        rows: As :func:`rows_of` made them.
+        per_turn: For each episode one value a turn, shape (turns,).
+        width: Columns of the batch.
+
+    Returns:
+        float32 of shape (rows, width), 0.0 on environment tokens, padding and filler.
+    """
+    out = np.zeros((len(rows), width), dtype=np.float32)
+    for i, row in enumerate(rows):
+        if row.sequence is not None:
+            values = row.sequence.spread([float(a) for a in per_turn[row.episode]])
+            out[i, : len(values)] = values
+    return out
 
 
 def filler_row(token_id: int) -> Row:

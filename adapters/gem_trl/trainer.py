@@ -32,6 +32,7 @@ from gem_trl.rollouts import (
     filler_row,
     play,
     rows_of,
+    spread_over_rows,
     training_seed,
 )
 
@@ -249,11 +250,7 @@ class GemGRPOTrainer(GRPOTrainer):
             self._gem_sampled_logps = None
         self._gem_stopped = False
         per_turn = self._advantages(self._gem_episodes)
-        advantages = torch.zeros(output["completion_ids"].shape, dtype=torch.float32)
-        for i, row in enumerate(self._gem_rows):
-            if row.sequence is not None:
-                values = torch.tensor(row.sequence.spread([float(a) for a in per_turn[row.episode]]))
-                advantages[i, : len(values)] = values
+        advantages = torch.tensor(spread_over_rows(self._gem_rows, per_turn, output["completion_ids"].shape[1]))
         output["advantages"] = advantages.to(output["completion_ids"].device)
         self._log_batch(per_turn)
         return output

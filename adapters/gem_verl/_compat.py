@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+from gem_core._versions import require_framework
 
 #: Releases this adapter is tested with.
 SUPPORTED = ("0.9.1", "0.9.0", "0.8.0")
@@ -15,14 +16,7 @@ def check_version() -> str:
     Raises:
         ImportError: verl is missing, or a version this adapter does not serve; both name what is served.
     """
-    served = ", ".join(SUPPORTED)
-    try:
-        found = version("verl")
-    except PackageNotFoundError:
-        raise ImportError(f"gem_verl needs verl ({served}): pip install 'gem-adapters[verl]'", name="verl") from None
-    if found not in SUPPORTED:
-        raise ImportError(f"gem_verl does not support verl {found}; it supports {served}", name="verl")
-    return found
+    return require_framework("verl", "gem_verl", "verl", served=SUPPORTED)
 
 
 def has_trainer_modes() -> bool:

@@ -101,6 +101,7 @@ def trainer_of(base: tuple[Any, Any], path: Path, kind: Any = Watching, **change
 # -- what the loss is given ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.l2
 @pytest.mark.parametrize("advantage", ["rebn", "reinforce", "grpo", "dr_grpo", "rloo"])
 def test_each_sampled_token_gets_its_turns_advantage(base: tuple[Any, Any], tmp_path: Path, advantage: str) -> None:
     trainer = trainer_of(base, tmp_path, advantage=advantage)
@@ -135,6 +136,7 @@ def test_each_sampled_token_gets_its_turns_advantage(base: tuple[Any, Any], tmp_
         assert values.std() == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.l3
 def test_the_loss_on_environment_tokens_is_exactly_zero(base: tuple[Any, Any], tmp_path: Path) -> None:
     trainer = trainer_of(base, tmp_path, max_steps=1)
     trainer.train()
@@ -151,6 +153,7 @@ def test_the_loss_on_environment_tokens_is_exactly_zero(base: tuple[Any, Any], t
     assert torch.equal(trainer._compute_loss(trainer.model, inputs), loss)
 
 
+@pytest.mark.l2
 @pytest.mark.parametrize("sampled_only", [True, False])
 def test_rollout_log_probabilities_equal_the_training_passes(
     base: tuple[Any, Any], tmp_path: Path, sampled_only: bool, monkeypatch: pytest.MonkeyPatch
@@ -200,6 +203,7 @@ def test_scoring_sampled_tokens_only_changes_no_gradient(base: tuple[Any, Any]) 
 # -- runs ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.l3
 def test_the_same_run_twice_is_the_same_and_leaves_its_record(base: tuple[Any, Any], tmp_path: Path) -> None:
     records = []
     for name in ("a", "b"):
@@ -220,6 +224,7 @@ def test_the_same_run_twice_is_the_same_and_leaves_its_record(base: tuple[Any, A
     assert records[0] == records[1]
 
 
+@pytest.mark.l3
 def test_a_resumed_run_goes_on_with_the_same_games(base: tuple[Any, Any], tmp_path: Path) -> None:
     changes = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "save_only_model": False}
     whole = trainer_of(base, tmp_path / "run", **changes)
@@ -246,6 +251,7 @@ def test_training_seeds_never_meet_held_out_ones(base: tuple[Any, Any], tmp_path
     assert [e.total_reward for e in trainer.play_held_out(5)] == [e.total_reward for e in held_out]  # greedy
 
 
+@pytest.mark.l3
 def test_updates_stop_once_the_policy_has_moved_far_enough(base: tuple[Any, Any], tmp_path: Path) -> None:
     trainer = trainer_of(base, tmp_path, max_steps=8, num_iterations=4, kl_stop=1e-9, learning_rate=1e-2)
     weights: list[torch.Tensor] = []
@@ -262,6 +268,7 @@ def test_updates_stop_once_the_policy_has_moved_far_enough(base: tuple[Any, Any]
     assert not any(moved[1:])  # neither later passes over it nor AdamW's momentum
 
 
+@pytest.mark.l3
 @pytest.mark.timeout(600)  # imports alone take many seconds on a busy machine
 def test_the_example_leaves_a_run_folder_with_a_report(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "train_trl_rebn.py"
@@ -301,6 +308,7 @@ class Faulty(gem.Env):
         return self.inner.step(action)
 
 
+@pytest.mark.l2
 @pytest.mark.parametrize("keep_failed", [False, True])
 def test_episodes_that_a_fault_ended_are_masked_unless_kept(
     base: tuple[Any, Any], tmp_path: Path, keep_failed: bool
@@ -324,6 +332,7 @@ def test_episodes_that_a_fault_ended_are_masked_unless_kept(
     assert math.isfinite(trainer.state.log_history[-1]["train_loss"])
 
 
+@pytest.mark.l2
 def test_truncated_episodes_are_masked_on_request(base: tuple[Any, Any], tmp_path: Path) -> None:
     trainer = trainer_of(base, tmp_path, mask_truncated=True, env_kwargs={"max_turns": 2})
     trainer.train()
@@ -339,6 +348,7 @@ def test_truncated_episodes_are_masked_on_request(base: tuple[Any, Any], tmp_pat
             assert mask.any()
 
 
+@pytest.mark.l2
 def test_a_rebuilt_context_becomes_one_row_a_turn(base: tuple[Any, Any], tmp_path: Path) -> None:
     trainer = trainer_of(base, tmp_path, context="rebuild", env_kwargs={"max_turns": 3})
     trainer.train()
@@ -356,6 +366,7 @@ def test_a_rebuilt_context_becomes_one_row_a_turn(base: tuple[Any, Any], tmp_pat
     assert float((seen["old_per_token_logps"] - seen["sampling_per_token_logps"])[mask].abs().max()) < 1e-4
 
 
+@pytest.mark.l2
 def test_a_history_that_is_rewritten_becomes_several_rows() -> None:
     from support import ScriptEnv, build_tokenizer
 
@@ -375,6 +386,7 @@ def test_a_history_that_is_rewritten_becomes_several_rows() -> None:
     assert rows[2].mask == [0]
 
 
+@pytest.mark.l2
 def test_environments_beside_the_trainer_play_the_same_episodes(base: tuple[Any, Any], tmp_path: Path) -> None:
     inside, apart = (trainer_of(base, tmp_path, executor=e).play_held_out(4, greedy=False) for e in (None, "thread"))
     for a, b in zip(inside, apart, strict=True):
@@ -404,6 +416,7 @@ class FakeEngine:
         return prompts, ids, lps, None
 
 
+@pytest.mark.l2
 def test_the_vllm_policy_translates_and_cuts() -> None:
     engine = FakeEngine(nested=True)
     how = Sampling(temperature=0.6)
@@ -418,6 +431,7 @@ def test_the_vllm_policy_translates_and_cuts() -> None:
     assert (engine.temperature, engine.max_completion_length) == (0.9, 77)
 
 
+@pytest.mark.l2
 def test_a_collective_engine_is_called_alike_on_every_process(base: tuple[Any, Any]) -> None:
     """Two processes in turn: one whose episodes are over early still makes the other's number of calls."""
     from support import ScriptEnv
@@ -467,6 +481,7 @@ torch.save(kept, {out!r} + f"/rank{{rank}}.pt")
 """
 
 
+@pytest.mark.l3
 @pytest.mark.timeout(600)
 def test_two_processes_share_statistics_and_gradients(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
@@ -517,8 +532,8 @@ def test_a_tool_environment_plays_an_episode() -> None:
 
 @pytest.mark.parametrize("found", ["0.29.1", "2.0.0", "2.1.0rc1"])
 def test_an_unsupported_version_is_refused_by_name(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "version", lambda name: found)
-    with pytest.raises(ImportError, match=rf"TRL {found} is installed"):
+    monkeypatch.setattr("gem_core._versions.version", lambda name: found)
+    with pytest.raises(ImportError, match=rf"trl {found} is installed"):
         compat.check_version()
 
 
@@ -528,7 +543,7 @@ def test_a_missing_trl_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(compat, "version", missing)
+    monkeypatch.setattr("gem_core._versions.version", missing)
     with pytest.raises(ImportError, match=r"pip install 'gem-adapters\[trl\]'"):
         compat.check_version()
 

@@ -40,6 +40,7 @@ class Bisecting(GRPOTrainer):
         return written, None
 
 
+@pytest.mark.l3
 def test_tool_calls_play_episodes_and_earn_their_rewards(tmp_path: Path) -> None:
     if not TEMPLATE.exists():
         pytest.skip("this TRL keeps its templates elsewhere")

@@ -54,6 +54,6 @@ def test_rows_carry_env_and_seed_and_validation_is_held_out() -> None:
 
 def test_other_versions_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _compat.check_version() in SUPPORTED
-    monkeypatch.setattr(_compat, "version", lambda name: "0.3.0")
-    with pytest.raises(ImportError, match=r"does not support verl 0\.3\.0; it supports 0\.9\.1, 0\.9\.0, 0\.8\.0"):
+    monkeypatch.setattr("gem_core._versions.version", lambda name: "0.3.0")
+    with pytest.raises(ImportError, match=r"supports verl 0\.9\.1, 0\.9\.0, 0\.8\.0; verl 0\.3\.0 is installed"):
         _compat.check_version()
