@@ -376,7 +376,9 @@ class Driver:
             logger.warning("the policy failed for %d episodes: %s", len(slots), error, exc_info=error)
             for slot in slots:
                 text = f"generate: {type(error).__name__}: {error}"
-                self._running[slot].session.fail(StopReason.POLICY_ERROR, text)
+                # An engine may know of a limit that the session does not (its context window, say).
+                reason = getattr(error, "stop_reason", StopReason.POLICY_ERROR)
+                self._running[slot].session.fail(reason, text)
                 self._continue(slot)
             return
         for slot, generation in zip(slots, generations, strict=True):
