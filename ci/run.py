@@ -1,120 +1,95 @@
-"""Runs the compatibility cells of matrix.toml: ``python ci/run.py [CELL ...] [--list] [--json FILE]``.
+"""Runs the cells of matrix.toml: which versions of each framework work, and how far.
 
-Each cell gets a virtual environment of its own, built from scratch; a framework that is missing or has another version
-than asked fails its cell, as does a test that is skipped.
+    python ci/run.py                    every cell
+    python ci/run.py trl-1-16-0 oat     some
+    python ci/run.py --list
+    python ci/run.py --latest           each framework's newest release instead of the pinned one
+
+Each cell gets a virtual environment of its own, built from scratch. A framework that is missing or has another version
+than asked fails its cell, and so does a test that is skipped. Levels: L1 imports and contract; L2 the framework's real
+rollout path and data types, field by field; L3 real optimizer steps in its own trainer; L4 the success rate rises.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
-import shutil
-import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-import tomllib
+sys.path.insert(0, str(Path(__file__).parent))
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENTS = ROOT / ".cache" / "cells"
+from cells import Cell, Outcome, changed_signatures, newest_release, read_matrix, run_cell
 
 
-@dataclass
-class Outcome:
-    """What one cell came to."""
-
-    cell: str
-    framework: str
-    version: str
-    asked: str
-    reached: str
-    seconds: float
-    tests: str
-    failure: str
+def table(outcomes: list[Outcome]) -> str:
+    """What is printed at the end, and what the documentation shows."""
+    lines = [f"{'cell':18} {'asked':6} {'reached':8} {'seconds':>8}  {'tests':34} first failing line"]
+    for o in outcomes:
+        lines.append(f"{o.cell:18} {o.asked:6} {o.reached:8} {o.seconds:8.0f}  {o.tests:34} {o.failure}".rstrip())
+    return "\n".join(lines)
 
 
-def run(command: list[str], log: Path, timeout: float) -> tuple[int, str]:
-    """Runs a command in the repository's root; returns its exit status and output, which goes to ``log`` too."""
-    with log.open("a", encoding="utf-8") as file:
-        file.write(f"$ {' '.join(command)}\n")
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
-        status, output = done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as e:
-        out = e.stdout or b""
-        status, output = 124, (out.decode(errors="replace") if isinstance(out, bytes) else out) + "\ntime limit\n"
-    with log.open("a", encoding="utf-8") as file:
-        file.write(output)
-    return status, output
-
-
-def run_cell(name: str, cell: dict[str, Any]) -> Outcome:
-    """Builds the cell's environment and runs its tests."""
-    started = time.monotonic()
-    end = started + 60 * cell["minutes"]
-    folder = ENVIRONMENTS / name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    log = folder / "log.txt"
-    python = folder / "venv" / "bin" / "python"
-
-    def outcome(reached: str, tests: str = "", failure: str = "") -> Outcome:
-        seconds = round(time.monotonic() - started, 1)
-        return Outcome(name, cell["framework"], cell["version"], cell["level"], reached, seconds, tests, failure)
-
-    interpreter = shutil.which(f"python{cell['python']}") or sys.executable
-    steps = [[interpreter, "-m", "venv", str(python.parents[1])]]
-    steps += [[str(python), "-m", "pip", "install", "-q", *arguments] for arguments in cell["install"]]
-    for step in steps:
-        status, output = run(step, log, end - time.monotonic())
-        if status:
-            return outcome("-", failure=f"install: {last_line(output)}")
-    probe = f"import importlib.metadata as m; print(m.version({cell['framework']!r}))"
-    status, output = run([str(python), "-c", probe], log, 60)
-    if status or output.strip() != cell["version"]:
-        return outcome("-", failure=f"{cell['framework']} is {output.strip()[-80:]!r}, not {cell['version']}")
-    arguments = ["-m", "pytest", "-q", "-rs", "-W", "ignore", *cell["tests"]]
-    status, output = run([str(python), *arguments], log, end - time.monotonic())
-    counted = re.findall(r"(\d+ (?:passed|failed|errors?|skipped))", output)
-    tests = ", ".join(dict.fromkeys(counted))
-    if status or "skipped" in tests or "passed" not in tests:
-        failed = re.findall(r"^(?:FAILED|ERROR|SKIPPED) .*", output, re.MULTILINE)
-        return outcome("L1", tests, failed[0][:160] if failed else last_line(output))
-    return outcome(cell["level"], tests)
-
-
-def last_line(output: str) -> str:
-    lines = [line for line in output.splitlines() if line.strip()]
-    return lines[-1][:160] if lines else "no output"
+def latest(cells: list[Cell]) -> list[Cell]:
+    """The first cell of each framework, at the framework's newest release."""
+    out: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.framework not in out and cell.framework != "gem-adapters" and cell.released:
+            newest = newest_release(cell.framework)
+            pin = (f"{cell.framework}=={cell.version}", f"{cell.framework}=={newest}")
+            install = [[argument.replace(*pin) for argument in step] for step in cell.install]
+            out[cell.framework] = replace(
+                cell, name=f"{cell.framework}-latest", version=newest, install=install, untested=True
+            )
+    return list(out.values())
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="*", metavar="CELL", help="default: all")
     parser.add_argument("--list", action="store_true", help="print the cells and stop")
+    parser.add_argument("--latest", action="store_true", help="try each framework's newest release; say what changed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there too")
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time (2)")
+    parser.add_argument("--keep", action="store_true", help="leave the environments in .cache/cells")
     args = parser.parse_args()
-    matrix = tomllib.loads((ROOT / "ci" / "matrix.toml").read_text(encoding="utf-8"))
-    if unknown := sorted(set(args.cells) - set(matrix)):
-        parser.error(f"no cell is called {', '.join(unknown)}; there are {', '.join(matrix)}")
+    matrix = read_matrix()
+    if unknown := sorted(set(args.cells) - {c.name for c in matrix}):
+        parser.error(f"no cell is called {', '.join(unknown)}; there are {', '.join(c.name for c in matrix)}")
+    cells = [c for c in matrix if not args.cells or c.name in args.cells]
     if args.list:
-        for name, cell in matrix.items():
-            print(f"{name:16} {cell['framework']} {cell['version']}  python {cell['python']}  {cell['level']}")
+        for c in cells:
+            print(f"{c.name:18} {c.framework} {c.version:10} python {c.python:5} {c.level}  {c.note}")
         return 0
-    outcomes = []
-    for name in args.cells or matrix:
-        print(f"{name} ...", flush=True)
-        outcomes.append(run_cell(name, matrix[name]))
-    print(f"\n{'cell':16} {'asked':6} {'reached':8} {'seconds':>8}  tests")
-    for o in outcomes:
-        print(f"{o.cell:16} {o.asked:6} {o.reached:8} {o.seconds:8.1f}  {o.tests}  {o.failure}")
+    started = time.monotonic()
+    if args.latest:
+        cells = latest(cells)
+
+    def one(cell: Cell) -> Outcome:
+        print(f"{cell.name} ...", flush=True)
+        outcome = run_cell(cell, keep=args.keep)
+        print(f"{cell.name}: {outcome.reached} in {outcome.seconds:.0f} s {outcome.failure}", flush=True)
+        return outcome
+
+    # The longest first, so that none of them is left for the end.
+    order = sorted(cells, key=lambda c: -c.minutes)
+    with ThreadPoolExecutor(max(1, args.jobs)) as pool:
+        by_name = {o.cell: o for o in pool.map(one, order)}
+    outcomes = [by_name[c.name] for c in cells]
+    print(f"\n{table(outcomes)}\n\n{time.monotonic() - started:.0f} s in all")
+    if args.latest:
+        for cell, outcome in zip(cells, outcomes, strict=True):
+            for line in changed_signatures(cell, outcome):
+                print(f"{cell.framework} {cell.version}: {line}")
     if args.json:
-        args.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=2) + "\n", encoding="utf-8")
-    return 0 if all(o.reached == o.asked for o in outcomes) else 1
+        date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+        content = {"date": date, "outcomes": [asdict(o) for o in outcomes]}
+        args.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return 0 if all(o.ok for o in outcomes) else 1
 
 
 if __name__ == "__main__":
