@@ -114,7 +114,8 @@ def run_cell(cell: Cell, *, keep: bool = False) -> Outcome:
         outcome.failure = install(cell, python, step)
         if not outcome.failure:
             levels = folder / "levels.jsonl"
-            command = [str(python), "-m", "pytest", "-q", "-p", "levels", "-W", "ignore", "-m", marks(cell.level)]
+            command = [str(python), "-m", "pytest", "-q", "-p", "levels", "-W", "ignore"]
+            command += ["--continue-on-collection-errors", "-m", marks(cell.level)]
             status, output = step([*command, *cell.tests])
             rows = (
                 [json.loads(line) for line in levels.read_text(encoding="utf-8").splitlines()]
