@@ -129,7 +129,10 @@ class OpenAIPolicy:
         self._max_tokens_name = "max_tokens"
         self._give_up_after, self._given_up_in_a_row = give_up_after, 0
         self._jitter = random.Random(0)
-        self._client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._clients: list[httpx.AsyncClient] = []
+        self._free: list[httpx.AsyncClient] = []
+        self._ssl: Any = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -175,10 +178,8 @@ class OpenAIPolicy:
 
     async def aclose(self) -> None:
         """Closes the connections; in the event loop that generated."""
-        if self._client is not None:
-            _, client = self._client
-            self._client = None
-            await client.aclose()
+        clients, self._clients, self._free = self._clients, [], []
+        await asyncio.gather(*(c.aclose() for c in clients))
 
     # -- one try ----------------------------------------------------------------------------------------------
 
@@ -211,7 +212,11 @@ class OpenAIPolicy:
 
     async def _post(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Mapping[str, str], bytes]:
         path = "/chat/completions" if self.mode == "chat" else "/completions"
-        reply = await self._http().post(self.base_url + path, json=body, headers=headers)
+        client = self._take_client()
+        try:
+            reply = await client.post(self.base_url + path, json=body, headers=headers)
+        finally:
+            self._free.append(client)
         return reply.status_code, reply.headers, reply.content
 
     async def _refused(
@@ -276,17 +281,27 @@ class OpenAIPolicy:
             return EndpointUnusableError(f"{text}; so were {self._given_up_in_a_row} requests in a row")
         return EndpointError(f"{text} (episode {prompt.episode_id}, turn {prompt.turn})")
 
-    def _http(self) -> httpx.AsyncClient:
-        """The client of the running loop: connections belong to the loop that opened them."""
+    def _take_client(self) -> httpx.AsyncClient:
+        """A client that nobody uses, each with one connection.
+
+        One client with many connections looks through all of them, for each of them, at every request: at 64 that
+        alone takes 10 ms of a core (httpcore 1.0). Connections belong to the loop that opened them.
+        """
         loop = asyncio.get_running_loop()
-        if self._client is None or self._client[0] is not loop:
-            client = self._httpx.AsyncClient(
-                headers=self._headers,
-                timeout=self._httpx.Timeout(self.timeout_s, connect=min(_CONNECT_TIMEOUT_S, self.timeout_s), pool=None),
-                limits=self._httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            )
-            self._client = loop, client
-        return self._client[1]
+        if self._loop is not loop:
+            self._loop, self._clients, self._free = loop, [], []
+        if self._free:
+            return self._free.pop()
+        if self._ssl is None:
+            self._ssl = self._httpx.create_ssl_context()
+        client: httpx.AsyncClient = self._httpx.AsyncClient(
+            headers=self._headers,
+            timeout=self._httpx.Timeout(self.timeout_s, connect=min(_CONNECT_TIMEOUT_S, self.timeout_s)),
+            limits=self._httpx.Limits(max_connections=1, max_keepalive_connections=1),
+            verify=self._ssl,
+        )
+        self._clients.append(client)
+        return client
 
 
 def _packages() -> tuple[Any, Any]:
