@@ -106,3 +106,14 @@ def test_special_tokens_in_an_observation_are_text(history: Any) -> None:
             assert got.new_sequence == expected.new_sequence
             assert [got.ids.count(t) for t in (1, 2)] == [expected.ids.count(t) for t in (1, 2)]
     assert "I win" in tokenizer.decode(renderer.extend(conversation(1), forged, 2).ids)
+
+
+def test_ids_are_the_tokenizers_own_even_after_somebody_padded_and_cut() -> None:
+    tokenizer = build_tokenizer(QWEN_LIKE)
+    renderer = ChatRenderer(tokenizer)
+    texts = [f"observation {i} é 高い <b>" * 3 for i in range(4)]
+    expected = [tokenizer.encode(t, add_special_tokens=False) for t in texts]
+    assert [renderer._encode(t) for t in texts[:2]] == expected[:2]
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    tokenizer.backend_tokenizer.enable_padding(length=64)
+    assert [renderer._encode(t) for t in texts[2:]] == expected[2:]
