@@ -12,6 +12,9 @@ import typer
 from gem_core.cli import FAILED, INTERRUPTED, MISSING_PACKAGE, USAGE, bench, doctor, evaluation, listing, play, report
 from gem_core.cli import rollout as rollout_command
 
+#: Newer versions of typer hold a click of their own.
+_CLICK_ERROR: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
 app = typer.Typer(
     name="gem",
     no_args_is_help=True,
@@ -24,10 +27,21 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import gem_core
+
+        print(f"gem-adapters {gem_core.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks and the log (also GEM_DEBUG=1); works after any command.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     """Environments for LLM agents: look, play, evaluate, collect."""
@@ -46,19 +60,19 @@ app.command("doctor")(doctor.doctor_command)
 
 def run(arguments: list[str], debug: bool) -> int:
     """See :func:`gem_core.cli.main`."""
-    import click
-
-    logging.basicConfig(level=logging.INFO if debug else logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.INFO if debug else logging.ERROR)
+    logging.basicConfig(handlers=[handler], level=handler.level, format="%(levelname)s %(name)s: %(message)s")
     command = typer.main.get_command(app)
     try:
         result = command.main(args=arguments, prog_name="gem", standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as e:
+    except typer.Exit as e:
         return e.exit_code
-    except click.ClickException as e:
-        e.show()
+    except _CLICK_ERROR as e:
+        e.show()  # type: ignore[attr-defined]
         return USAGE
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `gem list | head`

@@ -95,11 +95,11 @@ def eval_command(
 
         gem eval game:Wordle-v0-easy --policy scripted --episodes 100
 
-        gem eval game:Wordle-v0 game:Hangman-v0 -p gpt-5-mini --base-url https://api.openai.com/v1 -n 200 --rpm 500
+        gem eval game:Wordle-v0-hard game:Hangman-v0-hard -p gpt-5-mini --base-url https://api.openai.com/v1 -n 200 --rpm 500
 
         gem eval math:GSM8K -p Qwen/Qwen3-1.7B --wrappers python_tool --max-tokens 1024 -k 4
 
-        gem eval game:Wordle-v0 -p ./checkpoint-200 --compare runs/eval/base
+        gem eval game:Wordle-v0-easy -p ./checkpoint-200 --compare runs/eval/base
     """
     from gem_core.evaluation import EvalResult, Intervals, evaluate, load_player, plan_tasks
     from gem_core.evaluation import compare as compare_runs

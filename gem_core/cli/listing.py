@@ -87,7 +87,7 @@ def info_command(
 
     Example:
 
-        gem info game:Wordle-v0
+        gem info game:Wordle-v0-easy
     """
     import gem_core
     from gem_core.cli.signature import parameters_of

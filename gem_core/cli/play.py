@@ -62,7 +62,7 @@ def play_command(
 
         gem play game:Sokoban-v0-easy --policy scripted --seed 3
 
-        gem play game:Mastermind-v0 --policy Qwen/Qwen3-8B --base-url http://localhost:8000/v1
+        gem play game:Mastermind-v0-easy --policy Qwen/Qwen3-8B --base-url http://localhost:8000/v1
     """
     from gem_core.cli.terminal import Screen
     from gem_core.evaluation import load_player, plan_tasks
@@ -94,7 +94,7 @@ def play_command(
         session = _session(task, player, Limits(max_turns=max_turns))
         screen.title(f"{task.env}, seed {seed}, played by {'you' if policy == 'human' else policy}")
         with session.env:  # type: ignore[union-attr]
-            finished = _play(session, _answer(player, session), screen)
+            finished = _play(session, _answer(player, session), screen, player.name != "human")
         return 0 if finished else 130
     finally:
         player.close()
@@ -118,7 +118,7 @@ def _session(task: Task, player: Player, limits: Limits) -> EpisodeSession:
     )
 
 
-def _play(session: EpisodeSession, answer: Answer, screen: Screen) -> bool:
+def _play(session: EpisodeSession, answer: Answer, screen: Screen, show_actions: bool) -> bool:
     """False: the person has stopped."""
     from gem_core.evaluation import PlayerQuitError
 
@@ -132,7 +132,7 @@ def _play(session: EpisodeSession, answer: Answer, screen: Screen) -> bool:
             return False
         prompt = session.submit(generation)
         if session.episode.turns:
-            screen.turn(session.episode.turns[-1])
+            screen.turn(session.episode.turns[-1], show_action=show_actions)
     screen.end(session.episode)
     return True
 

@@ -13,7 +13,7 @@ def print_result(result: EvalResult) -> None:
     """One line a metric, one column an environment; many environments the other way round."""
     from rich.console import Console
 
-    from gem_core.evaluation.tables import Table, result_table, show
+    from gem_core.evaluation.tables import HIDDEN, Table, result_table, show
 
     console = Console()
     title = f"{result.name}, {result.intervals.confidence:.0%} bootstrap intervals over tasks"
@@ -23,7 +23,7 @@ def print_result(result: EvalResult) -> None:
     columns = [(e.env_id, e.metrics) for e in result.envs]
     if result.average:
         columns.append(("average", result.average))
-    names = list(dict.fromkeys(m for _, metrics in columns for m in metrics))
+    names = [m for m in dict.fromkeys(m for _, metrics in columns for m in metrics) if m not in HIDDEN]
     rows = [[n, *(show(n, metrics.get(n)) for _, metrics in columns)] for n in names]
     counts = [
         [label, *(str(getattr(e, name)) for e in result.envs), *([""] if result.average else [])]
@@ -53,7 +53,7 @@ def _print(text: TextTable, title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(text.header):
         table.add_column(Text(name), justify="left" if i == 0 else "right")
     for i, row in enumerate(text.rows):
@@ -63,4 +63,5 @@ def _print(text: TextTable, title: str) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
+    console.print(Text(title, style="bold"))
     console.print(table)

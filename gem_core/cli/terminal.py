@@ -37,11 +37,12 @@ class Screen:
         self._console.rule(f"turn {turn}", style="dim")
         self._console.print(Text(text))
 
-    def turn(self, turn: Turn) -> None:
+    def turn(self, turn: Turn, *, show_action: bool) -> None:
         from rich.text import Text
 
         self._total += turn.reward
-        self._console.print(Text(f"> {turn.action}", style="cyan"))
+        if show_action:
+            self._console.print(Text(f"> {turn.action}", style="cyan"))
         self._console.print(Text(f"reward {turn.reward:g}, so far {self._total:g}", style="dim"))
 
     def end(self, episode: Episode) -> None:

@@ -5,9 +5,10 @@
     from gem_core.evaluation import OpenAIPolicy, compare, evaluate
 
     policy = OpenAIPolicy("Qwen/Qwen3-8B", base_url="http://localhost:8000/v1", requests_per_minute=600)
-    result = evaluate(["game:Wordle-v0", "game:Hangman-v0"], policy, episodes=200, samples=4, log="runs/qwen3-8b")
+    ids = ["game:Wordle-v0-easy", "game:Hangman-v0-easy"]
+    result = evaluate(ids, policy, episodes=200, samples=4, log="runs/qwen3-8b")
     print(result.to_markdown())
-    print(compare(result, evaluate(["game:Wordle-v0"], "random", episodes=200)).to_markdown())
+    print(compare(result, evaluate(ids, "random", episodes=200)).to_markdown())
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gem_core.chat import ChatRenderer, PlainRenderer, Renderer
@@ -15,6 +16,7 @@ def load_tokenizer(name: str) -> Any:
         ImportError: transformers is missing.
         ValueError: there is none under this name.
     """
+    _check_folder(name)
     auto = _transformers().AutoTokenizer
     try:
         return auto.from_pretrained(name)
@@ -48,6 +50,15 @@ def make_renderer(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> Rendere
             raise ValueError("template_kwargs were given, but the tokenizer has no chat template")
         return PlainRenderer(tokenizer)
     return ChatRenderer(tokenizer, template_kwargs=template_kwargs)
+
+
+def _check_folder(name: str) -> None:
+    """A mistyped path would be looked for on the Hub, for a long time."""
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        path = Path(name)
+        if not (path / "config.json").is_file():
+            what = "it has no config.json" if path.is_dir() else "there is no such folder"
+            raise ValueError(f"no model can be loaded from {name!r}: {what}")
 
 
 def _transformers() -> Any:

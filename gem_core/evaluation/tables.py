@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from gem_core.evaluation.compare import Comparison
     from gem_core.evaluation.results import EvalResult
 
+#: Equal to another figure (``avg@n``): in the JSON, not in the tables.
+HIDDEN = ("pass@1",)
 _SHARES = ("success", "pass@", "avg@", "stop/")
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -54,7 +56,7 @@ class Table:
 def result_table(result: EvalResult, metrics: Sequence[str] | None = None) -> Table:
     """One row an environment and their average; ``metrics`` None = all but the stop reasons."""
     known = list(dict.fromkeys(m for e in result.envs for m in e.metrics))
-    names = [m for m in known if not m.startswith("stop/")] if metrics is None else list(metrics)
+    names = [m for m in known if not m.startswith("stop/") and m not in HIDDEN] if metrics is None else list(metrics)
     if unknown := [m for m in names if m not in known]:
         raise ValueError(f"no metric is called {unknown[0]!r}; there are {', '.join(known)}")
     header = ["environment", "tasks", "episodes", "failed", *names]
