@@ -32,7 +32,7 @@ PACKAGES = (
     "ray",
     "datasets",
     "pyarrow",
-    "httpx",
+    "aiohttp",
     "tenacity",
     "typer",
     "rich",
@@ -46,7 +46,7 @@ WANTED = {
     "mcp": ("mcp", "MCP tools"),
     "libzim": ("zim", "WikiGame on a Wikipedia dump"),
     "PIL": ("vision", "environments with pictures"),
-    "httpx": ("eval", "evaluation at an endpoint"),
+    "aiohttp": ("eval", "evaluation at an endpoint"),
     "tenacity": ("eval", "evaluation at an endpoint"),
 }
 

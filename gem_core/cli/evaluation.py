@@ -95,7 +95,7 @@ def eval_command(
 
         gem eval game:Wordle-v0-easy --policy scripted --episodes 100
 
-        gem eval game:Wordle-v0-hard game:Hangman-v0-hard -p gpt-5-mini --base-url https://api.openai.com/v1 -n 200 --rpm 500
+        gem eval game:Wordle-v0-easy game:Sudoku-v0-easy -p MODEL --base-url https://host/v1 -n 200 --rpm 500
 
         gem eval math:GSM8K -p Qwen/Qwen3-1.7B --wrappers python_tool --max-tokens 1024 -k 4
 

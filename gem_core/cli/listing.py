@@ -21,7 +21,7 @@ EXTRA_MODULES = {
     "ray": "ray",
     "trl": "trl",
     "verl": "verl",
-    "eval": "httpx",
+    "eval": "aiohttp",
 }
 
 

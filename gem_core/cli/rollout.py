@@ -64,7 +64,7 @@ def rollout_command(
 
         gem rollout game:Wordle-v0-easy -p scripted -n 1000 --format sft -o wordle.jsonl
 
-        gem rollout game:Sudoku-v0-easy -p Qwen/Qwen3-8B --base-url http://host:8000/v1 -k 8 --only-success -o wins.parquet
+        gem rollout game:Sudoku-v0-easy -p MODEL --base-url http://host:8000/v1 -k 8 --only-success -o wins.parquet
     """
     from gem_core.cli.progress import EvalProgress
     from gem_core.evaluation import evaluate, load_player, plan_tasks

@@ -17,7 +17,7 @@ from gem_core.evaluation.wire import Answer, read_answer, read_error
 from gem_core.session import Generation, Prompt
 
 if TYPE_CHECKING:
-    import httpx
+    import aiohttp
     import tenacity
 
 Mode = Literal["chat", "completions"]
@@ -74,7 +74,7 @@ class OpenAIPolicy:
         give_up_after: After so many requests given up in a row the endpoint counts as unusable.
 
     Raises:
-        ImportError: httpx or tenacity is missing.
+        ImportError: aiohttp or tenacity is missing.
         ValueError: a value that makes no sense.
     """
 
@@ -100,7 +100,7 @@ class OpenAIPolicy:
         tokens_per_minute: float | None = None,
         give_up_after: int = 20,
     ) -> None:
-        self._httpx, self._tenacity = _packages()
+        self._aiohttp, self._tenacity = _packages()
         if mode not in ("chat", "completions"):
             raise ValueError(f"mode must be 'chat' or 'completions', got {mode!r}")
         if not model:
@@ -129,10 +129,7 @@ class OpenAIPolicy:
         self._max_tokens_name = "max_tokens"
         self._give_up_after, self._given_up_in_a_row = give_up_after, 0
         self._jitter = random.Random(0)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._clients: list[httpx.AsyncClient] = []
-        self._free: list[httpx.AsyncClient] = []
-        self._ssl: Any = None
+        self._session: tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession] | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -178,8 +175,10 @@ class OpenAIPolicy:
 
     async def aclose(self) -> None:
         """Closes the connections; in the event loop that generated."""
-        clients, self._clients, self._free = self._clients, [], []
-        await asyncio.gather(*(c.aclose() for c in clients))
+        if self._session is not None:
+            _, session = self._session
+            self._session = None
+            await session.close()
 
     # -- one try ----------------------------------------------------------------------------------------------
 
@@ -187,8 +186,7 @@ class OpenAIPolicy:
         await self.limiter.acquire(estimate)
         used = estimate
         try:
-            # httpx's own time-outs are for each read: a server that drips one byte a minute would never end them.
-            status, reply, data = await asyncio.wait_for(self._post(body, headers), self.timeout_s)
+            status, reply, data = await self._post(body, headers)
             if status >= 400:
                 used = 0  # a refused request is not counted by providers
                 return await self._refused(status, reply, data, body, headers, estimate)
@@ -198,13 +196,13 @@ class OpenAIPolicy:
         except RetryableError as e:
             self.stats.failed_tries[e.reason] += 1
             raise
-        except (asyncio.TimeoutError, TimeoutError, self._httpx.TimeoutException) as e:
+        except (asyncio.TimeoutError, TimeoutError) as e:  # aiohttp's are among them
             self.stats.failed_tries["timeout"] += 1
             raise RetryableError("timeout", f"no answer within {self.timeout_s:g} s") from e
-        except self._httpx.ConnectError as e:
+        except self._aiohttp.ClientConnectorError as e:
             self.stats.failed_tries["connect"] += 1
             raise RetryableError("connect", str(e)) from e
-        except self._httpx.TransportError as e:
+        except (self._aiohttp.ClientError, OSError) as e:
             self.stats.failed_tries["cut"] += 1
             raise RetryableError("cut", f"{type(e).__name__}: {e}") from e
         finally:
@@ -212,12 +210,8 @@ class OpenAIPolicy:
 
     async def _post(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Mapping[str, str], bytes]:
         path = "/chat/completions" if self.mode == "chat" else "/completions"
-        client = self._take_client()
-        try:
-            reply = await client.post(self.base_url + path, json=body, headers=headers)
-        finally:
-            self._free.append(client)
-        return reply.status_code, reply.headers, reply.content
+        async with self._http().post(self.base_url + path, json=body, headers=headers) as reply:
+            return reply.status, reply.headers, await reply.read()
 
     async def _refused(
         self,
@@ -281,35 +275,26 @@ class OpenAIPolicy:
             return EndpointUnusableError(f"{text}; so were {self._given_up_in_a_row} requests in a row")
         return EndpointError(f"{text} (episode {prompt.episode_id}, turn {prompt.turn})")
 
-    def _take_client(self) -> httpx.AsyncClient:
-        """A client that nobody uses, each with one connection.
-
-        One client with many connections looks through all of them, for each of them, at every request: at 64 that
-        alone takes 10 ms of a core (httpcore 1.0). Connections belong to the loop that opened them.
-        """
+    def _http(self) -> aiohttp.ClientSession:
+        """The session of the running loop: connections belong to the loop that opened them."""
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._clients, self._free = loop, [], []
-        if self._free:
-            return self._free.pop()
-        if self._ssl is None:
-            self._ssl = self._httpx.create_ssl_context()
-        client: httpx.AsyncClient = self._httpx.AsyncClient(
-            headers=self._headers,
-            timeout=self._httpx.Timeout(self.timeout_s, connect=min(_CONNECT_TIMEOUT_S, self.timeout_s)),
-            limits=self._httpx.Limits(max_connections=1, max_keepalive_connections=1),
-            verify=self._ssl,
-        )
-        self._clients.append(client)
-        return client
+        if self._session is None or self._session[0] is not loop:
+            session = self._aiohttp.ClientSession(
+                headers=self._headers,
+                connector=self._aiohttp.TCPConnector(limit=0),  # the rollout says how many are under way
+                timeout=self._aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
+                trust_env=True,
+            )
+            self._session = loop, session
+        return self._session[1]
 
 
 def _packages() -> tuple[Any, Any]:
     try:
-        import httpx
+        import aiohttp
         import tenacity
     except ModuleNotFoundError as e:
         raise ImportError(
             f"an endpoint needs the package {e.name!r}: pip install 'gem-adapters[eval]'", name=e.name
         ) from e
-    return httpx, tenacity
+    return aiohttp, tenacity
