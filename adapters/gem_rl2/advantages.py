@@ -7,6 +7,7 @@ needs a critic. These work on the same tensors: rows of shape (sequences, tokens
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -26,7 +27,7 @@ def turn_spans(action_mask: torch.Tensor, cu_seqs: Sequence[int]) -> list[list[S
     padded = torch.nn.functional.pad(action_mask.bool().int(), (1, 1))
     edges = padded.diff(dim=1)
     spans: list[list[Span]] = []
-    for start, end in zip(cu_seqs[:-1], cu_seqs[1:], strict=True):
+    for start, end in itertools.pairwise(cu_seqs):
         found: list[Span] = []
         for row in range(start, end):
             firsts = (edges[row] == 1).nonzero().flatten().tolist()

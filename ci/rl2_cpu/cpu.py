@@ -2,8 +2,8 @@
 
 RL2 names CUDA in its code, not in its configuration. What is put in place here, and nothing else: PyTorch's calls about
 the current CUDA device answer with the CPU or do nothing, process groups for ``nccl`` use gloo, device meshes of
-``cuda`` are of ``cpu``, and transformers does not look for a GPU before it accepts ``flash_attention_2`` (RL2 replaces
-the attention function itself).
+``cuda`` are of ``cpu``, what a rank sends to itself is copied, FSDP broadcasts parameters that lie on the CPU, and
+transformers does not look for a GPU before it accepts ``flash_attention_2`` (RL2 replaces the attention function).
 """
 
 from __future__ import annotations
@@ -43,8 +43,26 @@ def install() -> None:
     dist.init_process_group = process_group
     dist.init_device_mesh = dist.device_mesh.init_device_mesh = device_mesh
 
+    dist.batch_isend_irecv = _to_itself(dist.batch_isend_irecv)
     # FSDP wants the parameters on a GPU before it broadcasts them; gloo takes them from the CPU.
     fsdp_init._check_module_states_for_sync_module_states = lambda module_states: None
 
     transformers.PreTrainedModel._flash_attn_2_can_dispatch = lambda self, is_init_check=False: True
     flash_attention_utils.is_flash_attn_2_available = lambda: True
+
+
+def _to_itself(batch_isend_irecv: Any) -> Any:
+    """gloo, unlike NCCL, has no connection from a rank to itself, which a ring of one rank sends over."""
+    import torch.distributed as dist
+
+    def batch(operations: list[Any]) -> list[Any]:
+        rank = dist.get_rank()
+        own = [o for o in operations if o.peer == rank]
+        sent = [o.tensor for o in own if o.op is dist.isend]
+        received = [o.tensor for o in own if o.op is dist.irecv]
+        for source, target in zip(sent, received, strict=True):
+            target.copy_(source)
+        others = [o for o in operations if o.peer != rank]
+        return batch_isend_irecv(others) if others else []
+
+    return batch
