@@ -104,7 +104,8 @@ def main() -> None:
 
     out = args.output_dir.resolve()
     flags = COMMON.split() + (TINY if args.model is None else GPU).split()
-    rollout_batch = int(flags[flags.index("--rollout.batch_size") + 1])
+    every = [*flags, *overrides]
+    rollout_batch = int(every[len(every) - every[::-1].index("--rollout.batch_size")])  # the last one counts
     mix = [EnvChoice(ENV_ID, {"max_turns": MAX_TURNS} if args.model is None else {})]
     settings = {"wrappers": "request_once"} if args.model is None else {}
     write(out / "train.jsonl", rows(mix, args.iterations * rollout_batch, seed=args.seed, settings=settings))

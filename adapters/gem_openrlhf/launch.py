@@ -8,8 +8,8 @@ Two things are added:
   (``--gem.env_id game:Wordle-v0 --gem.max_turns 6``); it travels to Ray's workers as the variable ``GEM_NAME``.
 
 ``--train.agent_func_path`` is ``gem_openrlhf/agent.py`` if it is not given. Nothing of OpenRLHF is patched: its
-``train`` names the trainer class inside its body, so :func:`train` here is the same sequence of OpenRLHF's public pieces
-with :mod:`gem_openrlhf.trainer`'s class in its place.
+``train`` names the trainer class inside its body, so :func:`train` here is the same sequence of OpenRLHF's public
+pieces with :mod:`gem_openrlhf.trainer`'s class in its place.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ module in question was imported:
 * ``torch.cuda``: the calls that OpenRLHF makes with no regard for the device (current_device, synchronize, ...).
 * NCCL between trainer and engine: a broadcast over vLLM's stateless process group, which carries the same tensors.
 * ``device="cuda"`` in OpenRLHF's weight update inside the engine.
-* vLLM's oneDNN matrix products, which re-pack the weights at load, so that an update would have nothing to load into.
+* vLLM's oneDNN and SGL matrix products, which re-pack the weights at load, so that an update would have nothing to load
+  into; torch's take their place.
 
 flash-attn's index functions are in ``flash_attn/``.
 """
@@ -81,11 +82,16 @@ def _custom_ops(module: Any) -> None:
     module._supports_onednn = False
 
 
+def _layers_utils(module: Any) -> None:
+    module.check_cpu_sgl_kernel = lambda *a, **k: False
+
+
 AFTER_IMPORT: dict[str, Callable[[Any], None]] = {
     "torch.cuda": _torch_cuda,
     "openrlhf.utils.distributed_util": _distributed_util,
     "openrlhf.trainer.ray.vllm_worker_wrap": _worker_wrap,
     "vllm._custom_ops": _custom_ops,
+    "vllm.model_executor.layers.utils": _layers_utils,
 }
 
 
