@@ -7,11 +7,15 @@ an engine to await; this is the loop between the two. Many episodes at once are 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import logging
+import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gem_core.core import reset_env
 from gem_core.episode import Episode, StopReason
@@ -21,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Generate = Callable[[Prompt], Awaitable[Generation]]
+
+#: Environment calls that run at the same time in one event loop; the others wait, which does not count as their time.
+MAX_THREADS = 64
+_permits: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -53,7 +61,7 @@ async def play(
     timing = timing if timing is not None else Timing()
     seed, options = session.episode.seed, session.options
     try:
-        observation, info = await _in_thread(lambda: reset_env(env, seed, options), env_timeout_s, timing)
+        observation, info = await in_thread(lambda: reset_env(env, seed, options), env_timeout_s, timing)
     except Exception as e:
         session.begin_failed(_describe("reset", e, env_timeout_s))
         _log(session, e)
@@ -73,7 +81,7 @@ async def play(
             prompt = session.prompt
             continue
         try:
-            result = await _in_thread(lambda a=action: env.step(a), env_timeout_s, timing)  # type: ignore[misc]
+            result = await in_thread(lambda a=action: env.step(a), env_timeout_s, timing)  # type: ignore[misc]
         except Exception as e:
             session.fail(StopReason.ENV_ERROR, _describe("step", e, env_timeout_s))
             _log(session, e)
@@ -82,12 +90,43 @@ async def play(
     return session.episode
 
 
-async def _in_thread(call: Callable[[], T], timeout_s: float | None, timing: Timing) -> T:
-    started = time.perf_counter()
-    try:
-        return await asyncio.wait_for(asyncio.to_thread(call), timeout_s)
-    finally:
-        timing.env_s += time.perf_counter() - started
+async def in_thread(call: Callable[[], T], timeout_s: float | None, timing: Timing | None = None) -> T:
+    """Runs ``call`` in a thread of its own and awaits its result; raises TimeoutError after ``timeout_s`` seconds.
+
+    Not in asyncio's pool: a few calls that never return would fill it, and then every other call would wait forever.
+    Here a call that is given up leaves its (daemon) thread behind and its place to the next.
+    """
+    loop = asyncio.get_running_loop()
+    permits = _permits.setdefault(loop, asyncio.Semaphore(MAX_THREADS))
+    async with permits:
+        result: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def deliver(value: Any, error: BaseException | None) -> None:
+            if result.done():  # given up
+                return
+            if error is None:
+                result.set_result(value)
+            else:
+                result.set_exception(error)
+
+        def work() -> None:
+            value, error = None, None
+            try:
+                value = context.run(call)
+            except BaseException as e:
+                # A future takes no StopIteration.
+                error = RuntimeError(f"StopIteration: {e}") if isinstance(e, StopIteration) else e
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(deliver, value, error)
+
+        started = time.perf_counter()
+        threading.Thread(target=work, name="gem-env", daemon=True).start()
+        try:
+            return await asyncio.wait_for(result, timeout_s)
+        finally:
+            if timing is not None:
+                timing.env_s += time.perf_counter() - started
 
 
 def _describe(what: str, error: Exception, timeout_s: float | None) -> str:

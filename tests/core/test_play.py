@@ -11,7 +11,7 @@ import pytest
 from support import ScriptEnv
 
 from gem_core import EpisodeSession, Generation, Limits, StopReason
-from gem_core.play import Timing, play
+from gem_core.play import MAX_THREADS, Timing, play
 
 
 async def say_hello(prompt: Any) -> Generation:
@@ -79,3 +79,36 @@ def test_aborted_generations_are_asked_for_again() -> None:
     env = ScriptEnv([("b", 1.0, True, False, {})])
     asyncio.run(play(EpisodeSession(env, limits=Limits(max_turns=3)), interrupted))
     assert env.actions == ["hello"]
+
+
+def test_steps_that_never_return_do_not_use_up_the_threads_of_others() -> None:
+    release = threading.Event()
+
+    class Hanging(ScriptEnv):
+        def step(self, action: str) -> Any:
+            release.wait(20)
+            return super().step(action)
+
+    async def many() -> Any:
+        hung = [EpisodeSession(Hanging([("x", 0.0, True, False, {})])) for _ in range(2 * MAX_THREADS)]
+        good = [EpisodeSession(ScriptEnv([("x", 1.0, True, False, {})])) for _ in range(8)]
+        first = await asyncio.gather(*(play(s, say_hello, env_timeout_s=0.3) for s in hung))
+        return first, await asyncio.gather(*(play(s, say_hello, env_timeout_s=5.0) for s in good))
+
+    started = time.perf_counter()
+    hung, good = asyncio.run(many())
+    assert time.perf_counter() - started < 10
+    release.set()
+    assert all(e.error == "step: no answer within 0.3 s" for e in hung)
+    assert all(e.total_reward == 1.0 for e in good)
+
+
+def test_an_env_may_raise_stop_iteration() -> None:
+    class Exhausted(ScriptEnv):
+        def step(self, action: str) -> Any:
+            return next(iter([]))
+
+    episode = asyncio.run(play(EpisodeSession(Exhausted([])), say_hello))
+    assert episode.stop_reason is StopReason.ENV_ERROR
+    assert episode.error is not None
+    assert "StopIteration" in episode.error
