@@ -13,7 +13,7 @@ from openrlhf.utils.agent import AgentExecutorBase
 import gem_core as gem
 from gem_core.chat import ChatRenderer, PlainRenderer, Renderer
 from gem_core.core import Env
-from gem_core.play import Timing, play
+from gem_core.play import Timing, in_thread, play
 from gem_core.session import EpisodeSession, Generation, Limits, Prompt
 from gem_openrlhf.output import response
 from gem_openrlhf.settings import GemSettings
@@ -106,8 +106,7 @@ class GemAgentExecutor(AgentExecutorBase):  # type: ignore[misc]  # OpenRLHF has
         assert settings.env_id is not None
         gem.spec(settings.env_id)
         try:
-            make = asyncio.to_thread(settings.make_env, tokenizer)
-            return await asyncio.wait_for(make, settings.env_timeout_s), ""
+            return await in_thread(lambda: settings.make_env(tokenizer), settings.env_timeout_s), ""
         except asyncio.TimeoutError:
             return None, f"make: no answer within {settings.env_timeout_s} s"
         except Exception as e:
@@ -138,6 +137,6 @@ def _logprobs(ids: list[int], given: Any) -> list[float] | None:
 async def _close(env: Env) -> None:
     """The episode is over: what a close raises costs nothing."""
     try:
-        await asyncio.wait_for(asyncio.to_thread(env.close), 10.0)
+        await in_thread(env.close, 10.0)
     except Exception as e:
         logger.warning("closing %s: %s: %s", type(env).__name__, type(e).__name__, e)
