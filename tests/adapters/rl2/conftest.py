@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = os.environ.get("RL2_SOURCE")
-sys.path[:0] = [str(ROOT / "ci" / "rl2_cpu"), str(ROOT / "ci" / "rl2_cpu" / "standins")]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "ci" / "rl2_cpu"), str(ROOT / "ci" / "rl2_cpu" / "standins")]
 if SOURCE:
     sys.path.insert(0, SOURCE)
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import gem_rl2
 import pytest
-import recorded
-from conftest import SOURCE
+import rl2_recorded as recorded
 from contract import episodes
 from gem_rl2.player import PLAYERS
 from gem_rl2.rows import metrics, state_dicts
-from helpers import CLOSED, GUESS, Scripted, hanging_row, listening, train_config
+from rl2_helpers import CLOSED, GUESS, SOURCE, Scripted, hanging_row, listening, train_config
 from support import QWEN_LIKE, build_tokenizer
 
 from gem_core import Episode
@@ -214,17 +213,18 @@ def test_an_engine_that_refuses_stops_the_run_and_closes_the_environment() -> No
 
 
 def test_limits_end_the_episode_before_the_engine_or_rl2_would() -> None:
-    gem_rl2.configure(gem_rl2.GemSettings(max_tokens_per_turn=4, max_turns=2))
-    server = Scripted(TOKENIZER, "word " * 30)
+    room = len(TOKENIZER.encode("\\boxed{99}", add_special_tokens=False)) + 1
+    gem_rl2.configure(gem_rl2.GemSettings(max_tokens_per_turn=room, max_turns=2))
+    server = Scripted(TOKENIZER, "\\boxed{99}" + " word" * 30)
     (sample,) = play(server, [GUESS])
-    assert [c["sampling_params"]["max_new_tokens"] for c in server.calls] == [4, 4]
+    assert [c["sampling_params"]["max_new_tokens"] for c in server.calls] == [room, room]
     assert sample.metrics["length_clip_ratio"] == [1.0, 1.0]
     assert sample.metrics["gem/stop/max_turns"] == [1.0]
     length = len(sample.state_dicts[0]["states"])
-    gem_rl2.configure(gem_rl2.GemSettings(max_context_tokens=length - 6))
-    (sample,) = play(Scripted(TOKENIZER, "word"), [GUESS])
+    gem_rl2.configure(gem_rl2.GemSettings(max_tokens_per_turn=room, max_context_tokens=length - 2 * room))
+    (sample,) = play(Scripted(TOKENIZER, "\\boxed{99}" + " word" * 30), [GUESS])
     assert sample.metrics["gem/stop/context_length"] == [1.0]
-    assert len(sample.state_dicts[0]["states"]) <= length - 6
+    assert len(sample.state_dicts[0]["states"]) <= length - 2 * room
 
 
 def test_a_row_without_a_seed_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,8 @@ from sglang.server import Server
 import gem_core as gem
 from gem_core.core import Env, StepTuple
 
+#: A checkout of RL2's repository, where the tests run on it.
+SOURCE = os.environ.get("RL2_SOURCE")
 GUESS = {"env_id": "game:GuessTheNumber-v0", "env_kwargs": '{"max_turns": 3}', "seed": 5, "group": "g"}
 
 
