@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from gem_core._versions import require_framework
 
 #: Releases this adapter is tested with.
 SUPPORTED = ("0.11.2",)
 
 
 def check_version() -> str:
-    """Returns OpenRLHF's version, without importing it.
-
-    Raises:
-        ImportError: OpenRLHF is missing, or a version this adapter does not serve; both name what is served.
-    """
-    served = ", ".join(SUPPORTED)
-    try:
-        found = version("openrlhf")
-    except PackageNotFoundError:
-        raise ImportError(
-            f"gem_openrlhf needs OpenRLHF ({served}): pip install 'gem-adapters[openrlhf]'", name="openrlhf"
-        ) from None
-    if found not in SUPPORTED:
-        raise ImportError(f"gem_openrlhf does not support OpenRLHF {found}; it supports {served}", name="openrlhf")
-    return found
+    """Returns OpenRLHF's version, without importing it; raises ImportError unless it is served."""
+    return require_framework("openrlhf", "gem_openrlhf", "openrlhf", served=SUPPORTED)

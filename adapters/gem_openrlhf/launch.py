@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gem_openrlhf.settings import PREFIX, GemSettings, variable
 
@@ -44,9 +44,7 @@ def arguments(argv: Sequence[str]) -> Any:
     from gem_openrlhf.advantages import own_name, stand_in
 
     rest = _take_settings(argv)
-    settings = GemSettings.from_environ()
-    if settings.env_id is not None:
-        settings.make_env().close() if not settings.wrappers else _check(settings)
+    _check(GemSettings.from_environ())
     if not any(a.split("=", 1)[0] == "--train.agent_func_path" for a in rest):
         rest += ["--train.agent_func_path", str(AGENT)]
     chosen = None
@@ -89,15 +87,14 @@ def _take_settings(argv: Sequence[str]) -> list[str]:
 
 def _check(settings: GemSettings) -> None:
     """Refuses a misspelt environment, argument or wrapper before any worker starts."""
-    from typing import cast
-
     import gem_core as gem
     from gem_core.chat import ChatTokenizer
     from gem_core.wrappers.wrapper_factory import get_wrapper_fns
 
-    assert settings.env_id is not None
-    gem.make(settings.env_id, **settings.env_kwargs).close()
-    get_wrapper_fns(settings.wrappers, tokenizer=cast(ChatTokenizer, object()))
+    if settings.env_id is not None:
+        gem.make(settings.env_id, **settings.env_kwargs).close()
+    if settings.wrappers:
+        get_wrapper_fns(settings.wrappers, tokenizer=cast(ChatTokenizer, object()))  # only the names are checked
 
 
 def _parse(argv: list[str]) -> Any:
@@ -131,7 +128,7 @@ def train(args: Any) -> None:
     strategy = get_strategy(args)
     strategy.print(args)
     models = build_models(args)
-    trainer_class = ray.remote(GemPPOTrainerAsync if args.train.async_enable else GemPPOTrainer)
+    trainer_class: Any = ray.remote(GemPPOTrainerAsync if args.train.async_enable else GemPPOTrainer)
     trainer = trainer_class.remote(
         args.actor.model_name_or_path,
         strategy,

@@ -39,8 +39,10 @@ class _Steps(BasePPOTrainer):  # type: ignore[misc]  # OpenRLHF has no type info
         return {**super()._compute_rollout_stats(experiences), **self.experience_maker.metrics}
 
 
-class GemPPOTrainer(_Steps, PPOTrainer.__ray_actor_class__):  # type: ignore[misc,name-defined]
+class GemPPOTrainer(_Steps, PPOTrainer.__ray_actor_class__):  # type: ignore[misc]
     """Trainer and engine take turns; every episode is on policy."""
+
+    samples_generator: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,8 +58,10 @@ class GemPPOTrainer(_Steps, PPOTrainer.__ray_actor_class__):  # type: ignore[mis
         return {**logs, **{f"eval_{k}": v for k, v in extra.items()}}
 
 
-class GemGenerateSamples(GenerateSamplesActor.__ray_actor_class__):  # type: ignore[misc,name-defined]
+class GemGenerateSamples(GenerateSamplesActor.__ray_actor_class__):  # type: ignore[misc]
     """The side of the asynchronous trainer that plays."""
+
+    samples_generator: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -68,7 +72,7 @@ class GemGenerateSamples(GenerateSamplesActor.__ray_actor_class__):  # type: ign
         return {**logs, **{f"eval_{k}": v for k, v in self.samples_generator.eval_metrics.items()}}
 
 
-class GemTraining(_Steps, TrainingActor.__ray_actor_class__):  # type: ignore[misc,name-defined]
+class GemTraining(_Steps, TrainingActor.__ray_actor_class__):  # type: ignore[misc]
     """The side of the asynchronous trainer that learns."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -76,7 +80,7 @@ class GemTraining(_Steps, TrainingActor.__ray_actor_class__):  # type: ignore[mi
         self.use_gem()
 
 
-class GemPPOTrainerAsync(PPOTrainerAsync.__ray_actor_class__):  # type: ignore[misc,name-defined]
+class GemPPOTrainerAsync(PPOTrainerAsync.__ray_actor_class__):  # type: ignore[misc]
     """``--train.async_enable``: episodes of the next batch are played while this one trains."""
 
     def __init__(

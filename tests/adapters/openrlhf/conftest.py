@@ -7,8 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[3]
 STAND_INS = ROOT / "ci" / "openrlhf_cpu"
 #: The same variables as the example's CPU mode sets.
@@ -30,13 +28,3 @@ if not any(type(f).__module__ == "openrlhf_stand_ins" for f in sys.meta_path):
     assert spec.loader is not None
     stand_ins = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(stand_ins)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    for level, meaning in (
-        ("l1", "imports and contract"),
-        ("l2", "the real rollout path and data types, field by field"),
-        ("l3", "real optimizer steps in the framework's own trainer"),
-        ("l4", "the success rate rises"),
-    ):
-        config.addinivalue_line("markers", f"{level}: {meaning}")
