@@ -11,10 +11,12 @@ rollout's trajectories and write the turns' advantages over RL2's just before th
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 from typing import Any
 
 from gem_core.advantages import ESTIMATORS
+from gem_core.episode import Episode, StopReason
 from gem_rl2 import ENV_PATH, GemSettings, configure, contract
 from gem_rl2.advantages import turn_advantages
 from gem_rl2.rows import masked, metrics
@@ -108,9 +110,8 @@ def _release_rollout(batch: dict[str, Any]) -> dict[str, Any]:
     async def rollout(self: Any, data: dict[str, Any], train: bool) -> Any:
         tensor_dicts, metric = await Rollout.rollout(self, data, train)
         await drop(data["extra_info"])
-        episode = take_episode(data["extra_info"])
-        if episode is None:
-            return tensor_dicts, metric
+        # RL2 reads the first episode's metrics and expects the same of all, so one given up has some too.
+        episode = take_episode(data["extra_info"]) or Episode("", stop_reason=StopReason.ABORTED)
         if masked(episode, current()):
             for tensor_dict in tensor_dicts:
                 tensor_dict["action_mask"].zero_()
@@ -168,22 +169,28 @@ def run(config: Any) -> None:
             for name in ("train_sampling_params", "test_sampling_params"):
                 # The environment must see whether an answer ended; see gem_rl2.release.step.
                 OmegaConf.update(config.rollout, f"{name}.skip_special_tokens", False, force_add=True)
-    if repository:
-        from RL2.utils.communication import initialize_global_process_group
+    try:
+        if repository:
+            from RL2.utils.communication import initialize_global_process_group
 
-        initialize_global_process_group(True)
-        trainer = PPOTrainer(config)
-        extend(trainer, estimator)
-        asyncio.run(trainer.train())
-    else:
-        from RL2.utils.comm import initialize_global_process_group
+            initialize_global_process_group(True)
+            trainer = PPOTrainer(config)
+            extend(trainer, estimator)
+            asyncio.run(trainer.train())
+        else:
+            from RL2.utils.comm import initialize_global_process_group
 
-        initialize_global_process_group()
-        trainer = PPOTrainer(config)
-        extend(trainer, estimator)
-        asyncio.set_event_loop(asyncio.new_event_loop())  # RL2 asks for the current one; Python 3.14 makes none
-        trainer.train()
-    dist.destroy_process_group()
+            initialize_global_process_group()
+            asyncio.set_event_loop(asyncio.new_event_loop())  # RL2 asks for the current one; Python 3.14 makes none
+            trainer = PPOTrainer(config)
+            extend(trainer, estimator)
+            trainer.train()
+        dist.destroy_process_group()
+    finally:
+        # rl-square 0.0.2 leaves its servers running, and the repository does after a mistake at the start; Python
+        # would wait for them.
+        for process in multiprocessing.active_children():
+            process.terminate()
 
 
 def main() -> None:
