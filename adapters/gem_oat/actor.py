@@ -111,8 +111,8 @@ class GemActor(PPOActor):  # type: ignore[misc]
                     dropped, in_a_row = dropped + 1, in_a_row + 1
                     if in_a_row >= MOST_UNUSABLE:
                         raise RuntimeError(
-                            f"{in_a_row} episodes of {episode.env_id} in a row gave nothing to train on; the last ended "
-                            f"as {episode.stop_reason} after {len(episode.turns)} turns: {episode.error or 'no error'}"
+                            f"{in_a_row} episodes of {episode.env_id} in a row gave nothing to train on; the last one: "
+                            f"{episode.stop_reason} after {len(episode.turns)} turns ({episode.error or 'no error'})"
                         )
                 if members == size:
                     groups.append(group)

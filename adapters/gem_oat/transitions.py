@@ -42,7 +42,8 @@ def turn_values(advantage: str, episodes: Sequence[Episode], gamma: float) -> li
     """What goes on each turn's last token, shapes (turns,).
 
     The turn's discounted return, which the learner normalises (``rebn``), takes as it is (``reinforce``) or compares
-    with its critic (``ppo``). A group's estimators need whole groups, which only the actor has: there it is the advantage.
+    with its critic (``ppo``). A group's estimators need whole groups, which only the actor has: there it is the
+    advantage.
 
     Raises:
         ValueError: a reward is not finite, or an unknown estimator.
