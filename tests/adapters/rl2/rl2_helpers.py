@@ -128,6 +128,28 @@ class HangingEnv(Env):
 #: Seeds of the environments that were closed.
 CLOSED: list[int] = []
 
+
+class TalkEnv(Env):
+    """Takes any answer; two to four turns, and rewards that differ with the answers."""
+
+    def __init__(self) -> None:
+        self._seed, self._turn = 0, 0
+
+    def reset(self, seed: int | None = None, *, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        self._seed, self._turn = seed or 0, 0
+        return f"Guess a number, player {self._seed}.", {}
+
+    def step(self, action: str) -> StepTuple:
+        self._turn += 1
+        reward = (sum(map(ord, action)) % 7 - 3) / 10
+        return f"higher than {len(action)}", reward, self._turn == 2 + self._seed % 3, False, {"success": reward > 0}
+
+    def sample_random_action(self) -> str:
+        return "1"
+
+
+if "test:Talk-v0" not in gem.list_envs():
+    gem.register("test:Talk-v0", TalkEnv)
 if "test:Hanging-v0" not in gem.list_envs():
     gem.register("test:Hanging-v0", HangingEnv)
 
