@@ -96,7 +96,7 @@ def _shaped_return(batch: Batch, row: int) -> float:
 
 def _rollout_gap(experiences: list[Experience]) -> dict[str, float]:
     """How far the actor's log probabilities of the sampled tokens are from the engine's, where OpenRLHF asked the
-    engine for them (``--algo.advantage.is_correction_level``)."""
+    engine for them (for its importance-sampling correction)."""
     if any(e.rollout_log_probs is None or e.action_log_probs is None for e in experiences):
         return {}
     gaps = [

@@ -24,6 +24,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
+from gem_openrlhf._compat import wants_logprobs
 from gem_openrlhf.settings import PREFIX, GemSettings, variable
 
 AGENT = Path(__file__).with_name("agent.py")
@@ -217,7 +218,7 @@ def build_models(args: Any) -> dict[str, Any]:
             place if hybrid else None,
             args.vllm.gpu_memory_utilization,
             args.vllm.enable_sleep,
-            "processed_logprobs" if args.algo.advantage.is_correction_level != "off" else None,
+            "processed_logprobs" if wants_logprobs(args) else None,
             agent_func_path=args.train.agent_func_path,
             remote_rm_url=args.reward.remote_url,
             max_images_per_prompt=args.data.max_images_per_prompt,

@@ -85,18 +85,19 @@ def test_an_aborted_generation_is_resumed_where_it_stopped() -> None:
 
 
 def test_limits_are_openrlhfs_and_the_settings() -> None:
+    three_turns = {"env_id": "test:Hangs-v0", "env_kwargs": {"at": -1}}
     engine = Engine("word " * 60)
-    out = run(engine, max_tokens=9)
+    out = run(engine, max_tokens=9, **three_turns)
     assert [p.max_tokens for _, p in engine.calls] == [9, 9, 9]
     assert out["truncated"]
     engine = Engine("word " * 60)
-    run(engine, max_tokens=9, max_tokens_per_turn=5)
+    run(engine, max_tokens=9, max_tokens_per_turn=5, **three_turns)
     assert [p.max_tokens for _, p in engine.calls] == [5, 5, 5]
     engine = Engine("word " * 60)
-    length = len(run(engine, max_tokens=None, max_length=200)["observation_tokens"])
-    assert length <= 200
-    assert engine.calls[0][1].max_tokens == 200 - len(engine.calls[0][0])
-    assert run(Engine("\\boxed{1}"), max_turns=1)["extra_logs"]["gem/turns"] == 1.0
+    length = len(run(engine, max_tokens=None, max_length=100, **three_turns)["observation_tokens"])
+    assert length <= 100
+    assert engine.calls[0][1].max_tokens == 100 - len(engine.calls[0][0])
+    assert run(Engine("\\boxed{99}"), max_turns=1)["extra_logs"]["gem/turns"] == 1.0
 
 
 def test_no_log_probabilities_where_openrlhf_asked_for_none() -> None:
@@ -215,8 +216,8 @@ def test_a_template_that_rewrites_history_starts_new_sequences_unless_told_not_t
     answer = "<think>\nhm\n</think>\n\n\\boxed{99}"
     TOKENIZER.chat_template = DROPS_REASONING
     try:
-        assert len(run(Engine(answer))["gem"]["more"]) == 2
-        assert run(Engine(answer), history="append")["gem"]["more"] == []
+        assert len(run(Engine(answer), max_tokens=80)["gem"]["more"]) == 2
+        assert run(Engine(answer), max_tokens=80, history="append")["gem"]["more"] == []
     finally:
         TOKENIZER.chat_template = QWEN_LIKE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -174,6 +175,7 @@ class TestLauncher:
             arguments([*self.BASE, "--gem.turns", "3"])
         with pytest.raises(ValueError, match="did you mean"):
             arguments([*self.BASE, "--gem.env_id", "game:GuessTheNumbr-v0"])
+        os.environ["GEM_ENV_ID"] = ""
         with pytest.raises(ValueError, match="no_std_norm"):
             arguments([*self.BASE, "--algo.advantage.estimator", "gem_rebn", "--algo.advantage.no_std_norm"])
         with pytest.raises(SystemExit):

@@ -16,8 +16,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "train_openrlhf_rebn.py"
-#: bfloat16, see test_engine_and_actor.py; here the largest of about 25,000 sampled tokens an iteration.
-BF16 = 0.25
+ITERATIONS = 20
+#: Mean of a sampled token's difference in log probability between engine and actor, both in bfloat16, in any iteration.
+#: test_engine_and_actor.py shows what bfloat16 makes of a token and what an engine with old weights would show.
+BF16_MEAN = 0.02
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -56,7 +58,7 @@ def train(folder: Path, *arguments: str, tiny: Path | None = None) -> Run:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    done = train(tmp_path_factory.mktemp("example") / "run", "--iterations", "14")
+    done = train(tmp_path_factory.mktemp("example") / "run", "--iterations", str(ITERATIONS))
     names = ("gem/success", "gem/return", "gem/rollout_log_prob_diff_max", "gem/rollout_log_prob_diff_mean")
     for name in (*names, "actor_grad_norm", "timing/step_total"):
         print(name, [round(v, 4) for v in done[f"train/{name}"]])
@@ -65,7 +67,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.l3
 def test_the_example_trains_and_saves_a_model(run: Run) -> None:
-    assert len(run["train/gem/success"]) == 14
+    assert len(run["train/gem/success"]) == ITERATIONS
     assert all(v > 0.0 for v in run["train/actor_grad_norm"])
     assert all(v == 0.0 for v in run["train/gem/failed"])
     assert (run.folder / "model" / "config.json").exists()
@@ -73,10 +75,9 @@ def test_the_example_trains_and_saves_a_model(run: Run) -> None:
 
 @pytest.mark.l3
 def test_after_every_update_the_engine_samples_from_the_actors_weights(run: Run) -> None:
-    gaps = run["train/gem/rollout_log_prob_diff_max"]
-    assert len(gaps) == 14
-    assert max(gaps) < BF16
-    assert max(run["train/gem/rollout_log_prob_diff_mean"]) < 0.02
+    gaps = run["train/gem/rollout_log_prob_diff_mean"]
+    assert len(gaps) == ITERATIONS
+    assert max(gaps) < BF16_MEAN
 
 
 @pytest.mark.l4
