@@ -16,7 +16,7 @@ import json
 from functools import partial
 
 import torch
-from gem_trl import GemConfig, GemGRPOTrainer, ProgressBar
+from gem_trl import GemConfig, GemGRPOTrainer, GemPPOTrainer, ProgressBar
 from transformers import PrinterCallback
 
 import gem_core as gem
@@ -31,7 +31,7 @@ def parse_args() -> argparse.Namespace:
     p.add_argument("--model", default="tiny", help="'tiny' (built on the spot), or a name or path")
     p.add_argument("--env_id", default="game:GuessTheNumber-v0", help="by default 1..20 in 8 turns")
     p.add_argument("--env_kwargs", type=json.loads, help='JSON, such as {"max_turns": 8}')
-    p.add_argument("--advantage", default="rebn", help="rebn, reinforce, grpo, dr_grpo or rloo")
+    p.add_argument("--advantage", default="rebn", help="rebn, reinforce, grpo, dr_grpo, rloo or gae (PPO)")
     p.add_argument("--gamma", type=float, default=0.8, help="discount a turn")
     p.add_argument("--iterations", type=int, default=200, help="batches of episodes")
     p.add_argument("--episodes", type=int, default=128, help="episodes in a batch")
@@ -85,6 +85,7 @@ def main() -> None:
         loss_type="bnpo",
         max_grad_norm=0.5,
         learning_rate=cli.learning_rate,
+        critic_learning_rate=1e-3 if tiny else 1e-5,
         adam_beta2=0.99,
         adam_epsilon=1e-6,
         lr_scheduler_type="warmup_stable_decay",
@@ -104,7 +105,8 @@ def main() -> None:
         disable_tqdm=True,
     )
     run = RunFolder(cli.output_dir, vars(cli), resume=cli.resume) if config.process_index == 0 else None
-    trainer = GemGRPOTrainer(model, config, tokenizer, make_env=make_env, run_folder=run, callbacks=[ProgressBar()])
+    trainer_class = GemPPOTrainer if cli.advantage == "gae" else GemGRPOTrainer
+    trainer = trainer_class(model, config, tokenizer, make_env=make_env, run_folder=run, callbacks=[ProgressBar()])
     trainer.remove_callback(PrinterCallback)
 
     before = None if cli.resume else trainer.evaluate()

@@ -8,7 +8,16 @@ check_version()
 
 from gem_trl.callbacks import ProgressBar  # noqa: E402 - an unsupported version must be named before anything fails
 from gem_trl.config import GemConfig  # noqa: E402
+from gem_trl.ppo import GemPPOTrainer  # noqa: E402
 from gem_trl.tool_environment import ToolEnvironment, environment_factory  # noqa: E402
 from gem_trl.trainer import GemGRPOTrainer, rollout  # noqa: E402
 
-__all__ = ["GemConfig", "GemGRPOTrainer", "ProgressBar", "ToolEnvironment", "environment_factory", "rollout"]
+__all__ = [
+    "GemConfig",
+    "GemGRPOTrainer",
+    "GemPPOTrainer",
+    "ProgressBar",
+    "ToolEnvironment",
+    "environment_factory",
+    "rollout",
+]

@@ -30,6 +30,8 @@ class GemConfig(GRPOConfig):
     env_id: str = field(default="", metadata={"help": "Id of gem_core.make()."})
     env_kwargs: dict[str, Any] | None = field(default=None, metadata={"help": "Arguments of the environment."})
     advantage: str = field(default="rebn", metadata={"help": f"Estimator: {', '.join(ESTIMATORS)}."})
+    gae_lambda: float = field(default=0.95, metadata={"help": "Of turn-level GAE (advantage='gae', GemPPOTrainer)."})
+    critic_learning_rate: float = field(default=1e-5, metadata={"help": "Of GemPPOTrainer's critic."})
     gamma: float = field(default=0.9, metadata={"help": "Discount a turn, for the turn-level estimators."})
     max_turns: int | None = field(default=None, metadata={"help": "Turns after which an episode is truncated."})
     max_tokens_per_turn: int | None = field(default=None, metadata={"help": "Tokens that one turn may sample."})
@@ -75,8 +77,11 @@ class GemConfig(GRPOConfig):
     def __post_init__(self) -> None:
         parent: Any = super()
         parent.__post_init__()
-        if self.advantage not in ESTIMATORS:
-            raise ValueError(f"advantage={self.advantage!r} is unknown; there are {', '.join(sorted(ESTIMATORS))}")
+        if self.advantage not in ESTIMATORS and self.advantage != "gae":
+            known = ", ".join(sorted([*ESTIMATORS, "gae"]))
+            raise ValueError(f"advantage={self.advantage!r} is unknown; there are {known}")
+        if not 0.0 <= self.gae_lambda <= 1.0:
+            raise ValueError(f"gae_lambda must lie in 0 to 1, got {self.gae_lambda!r}")
         if not 0.0 <= self.gamma <= 1.0:
             raise ValueError(f"gamma must lie in 0 to 1, got {self.gamma!r}")
         if self.kl_stop is not None and not self.kl_stop > 0:

@@ -80,6 +80,8 @@ class GemGRPOTrainer(GRPOTrainer):
         optimizers: tuple[Any, Any] = (None, None),
         peft_config: Any = None,
     ) -> None:
+        if args.advantage == "gae" and not hasattr(self, "_values"):
+            raise ValueError("advantage='gae' needs a critic: use GemPPOTrainer")
         if args.max_steps <= 0:
             raise ValueError("set max_steps: environments have no epochs")
         if make_env is None:
