@@ -111,7 +111,7 @@ class _Loader(importlib.abc.Loader):
         return getattr(self.inner, name)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class StandInFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -124,4 +124,4 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 if os.environ.get("OPENRLHF_CPU") == "1":
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, StandInFinder())

@@ -22,7 +22,7 @@ PATHS = [str(STAND_INS), str(ROOT / "tests"), str(ROOT / "tests" / "adapters")]
 os.environ.update(ENVIRONMENT)
 os.environ["PYTHONPATH"] = os.pathsep.join([*PATHS, *filter(None, [os.environ.get("PYTHONPATH")])])
 sys.path[:0] = [p for p in PATHS if p not in sys.path]
-if not any(type(f).__module__ == "openrlhf_stand_ins" for f in sys.meta_path):
+if not any(type(finder).__qualname__ == "StandInFinder" for finder in sys.meta_path):  # else Python's start did it
     spec = importlib.util.spec_from_file_location("openrlhf_stand_ins", STAND_INS / "sitecustomize.py")
     assert spec is not None
     assert spec.loader is not None
