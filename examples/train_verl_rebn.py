@@ -21,31 +21,36 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-#: The tiny model's game and recipe: short episodes, large steps, two passes over four mini-batches of each batch.
+#: The tiny model's game and recipe: short episodes, large batches, two passes over four mini-batches of each batch.
 TINY = """
 +data.gem.env_kwargs.max_turns=8
 data.gem.wrappers=request_once
 data.gem.max_tokens_per_turn=5
 data.gem.val_size=256
-data.train_batch_size=128
+data.train_batch_size=256
 data.max_prompt_length=128
 data.max_response_length=256
 data.dataloader_num_workers=0
 algorithm.gamma=0.8
-actor_rollout_ref.actor.ppo_mini_batch_size=32
+actor_rollout_ref.actor.ppo_mini_batch_size=64
 actor_rollout_ref.actor.ppo_epochs=2
-actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32
-actor_rollout_ref.actor.optim.lr=2e-3
-actor_rollout_ref.actor.optim.lr_warmup_steps=5
+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64
+actor_rollout_ref.actor.optim.lr=1.5e-3
+actor_rollout_ref.actor.optim.lr_warmup_steps=4
+actor_rollout_ref.actor.optim.lr_scheduler_type=cosine
+actor_rollout_ref.actor.optim.min_lr_ratio=0.1
+actor_rollout_ref.actor.optim.zero_indexed_step=False
+actor_rollout_ref.actor.optim.override_optimizer_config={eps:1e-6}
 actor_rollout_ref.actor.optim.weight_decay=0.0
 actor_rollout_ref.actor.optim.betas=[0.9,0.99]
 actor_rollout_ref.actor.loss_agg_mode=token-mean
 actor_rollout_ref.actor.grad_clip=0.5
 critic.optim.lr=2e-3
 critic.optim.weight_decay=0.0
-critic.ppo_micro_batch_size_per_gpu=32
+critic.ppo_mini_batch_size=64
+critic.ppo_micro_batch_size_per_gpu=64
 trainer.total_training_steps=30
-trainer.test_freq=15
+trainer.test_freq=30
 trainer.save_freq=-1
 """
 
@@ -66,7 +71,8 @@ actor_rollout_ref.actor.fsdp_config.dtype=float32
 +actor_rollout_ref.actor.fsdp_config.mixed_precision.buffer_dtype=fp32
 actor_rollout_ref.rollout.name=gem_cpu
 actor_rollout_ref.rollout.tensor_model_parallel_size=1
-actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32
+actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=256
+actor_rollout_ref.rollout.full_determinism=True
 critic.strategy=fsdp2
 critic.model.use_remove_padding=False
 critic.model.enable_gradient_checkpointing=False
@@ -90,6 +96,9 @@ CPU_ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "VERL_ENGINE_DEVICE": "cuda",
     "OMP_NUM_THREADS": "1",
+    # Ray gives a node up that is silent for half a minute, as a busy laptop may be.
+    "RAY_health_check_timeout_ms": "60000",
+    "RAY_health_check_failure_threshold": "20",
 }
 
 

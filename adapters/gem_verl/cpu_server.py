@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import ray
@@ -15,10 +16,19 @@ from gem_core.session import Prompt
 
 Request = tuple[Prompt, Sampling, "asyncio.Future[TokenOutput]"]
 
+#: A batch starts when no request has come for this long (s), so that the episodes of a step stay one batch,
+QUIET_S = 0.03
+#: and no later than this after its first one.
+GATHER_S = 1.0
+
 
 @ray.remote(num_cpus=0)
 class CPUServer:
-    """One model in one actor; requests that wait while a batch runs form the next batch."""
+    """One model in one actor; requests that wait while a batch runs form the next batch.
+
+    The key-value cache is kept from turn to turn where verl passes the episode's own request id on
+    (``rollout.full_determinism=True``); with verl's default, a new id for every turn, each prompt is computed anew.
+    """
 
     def __init__(self, path: str, seed: int = 0) -> None:
         import transformers
@@ -29,6 +39,7 @@ class CPUServer:
         self.seed = seed
         self.global_steps = 0
         self.waiting: list[Request] = []
+        self.policies: dict[Sampling, TransformersPolicy] = {}
         self.runner: asyncio.Task[None] | None = None
         self.open = asyncio.Event()  # cleared between an abort and the resumption
         self.open.set()
@@ -63,8 +74,8 @@ class CPUServer:
         return await future
 
     async def _run(self) -> None:
-        await asyncio.sleep(0.005)  # let the requests of one wave gather
         while self.waiting:
+            await self._gather()
             sampling = self.waiting[0][1]
             batch = [r for r in self.waiting if r[1] == sampling]
             self.waiting = [r for r in self.waiting if r[1] != sampling]
@@ -82,8 +93,18 @@ class CPUServer:
                 else:
                     future.set_result(output)
 
+    async def _gather(self) -> None:
+        """Waits until the requests of one wave are here."""
+        end = time.monotonic() + GATHER_S
+        seen = 0
+        while seen < len(self.waiting) and time.monotonic() < end and not self.aborting:
+            seen = len(self.waiting)
+            await asyncio.sleep(QUIET_S)
+
     def _generate(self, prompts: list[Prompt], sampling: Sampling) -> list[TokenOutput | Exception]:
-        policy = TransformersPolicy(self.model, self.tokenizer, sampling=sampling, seed=self.seed, keep_cache=False)
+        if sampling not in self.policies:
+            self.policies[sampling] = TransformersPolicy(self.model, self.tokenizer, sampling=sampling, seed=self.seed)
+        policy = self.policies[sampling]
         return [
             TokenOutput(
                 token_ids=list(g.token_ids),
@@ -99,6 +120,8 @@ class CPUServer:
         tied = set(getattr(self.model, "_tied_weights_keys", None) or [])
         if unexpected or set(missing) - tied:
             raise ValueError(f"weight update: missing {missing}, unexpected {unexpected}")
+        for policy in self.policies.values():
+            policy.reset()
         if global_steps is not None:
             self.global_steps = global_steps
 

@@ -13,6 +13,8 @@ from gem_verl.settings import VALIDATION_SEED, GemSettings
 from omegaconf import OmegaConf
 from support import QWEN_LIKE, build_tokenizer
 
+pytestmark = pytest.mark.l2
+
 TOKENIZER = build_tokenizer(QWEN_LIKE)
 EOS = TOKENIZER.eos_token_id
 GEM: dict[str, Any] = {"env_id": "game:GuessTheNumber-v0", "env_kwargs": {"max_turns": 3}, "max_tokens_per_turn": 24}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from contract import episodes
+from gem_verl._compat import agent_loop_manager
 from gem_verl.advantages import spread, turn_level, turn_level_gae, turn_rewards, turn_spans
 from gem_verl.output import masked, rows
 from gem_verl.settings import GemSettings
@@ -16,6 +19,8 @@ from gem_core import advantages as adv
 
 SETTINGS = GemSettings(env_id="game:GuessTheNumber-v0", failed_loss="keep")
 EPISODES = episodes(200, seed=1)
+
+pytestmark = pytest.mark.l2
 
 
 def padded(dicts: list[dict[str, Any]], key: str) -> torch.Tensor:
@@ -46,6 +51,36 @@ def test_every_field_of_200_episodes() -> None:
             assert d["extra_fields"]["gem_stop_reason"] == str(episode.stop_reason)
     assert several > 20
     assert failed > 5
+
+
+def test_the_tensors_that_verl_puts_into_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl's own agent loop worker takes the rows of 200 episodes; only the queue at its end is replaced."""
+    module = sys.modules[agent_loop_manager().__module__]
+    worker = object.__new__(module.AgentLoopWorkerTQ.__ray_metadata__.modified_class)
+    vars(worker).update(processor=None, reward_loop_worker_handles=[], distillation_enabled=False)
+    queue: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    async def put(keys: list[str], fields: Any, tags: list[dict[str, Any]], partition_id: str) -> None:
+        assert partition_id == "train"
+        queue.update({k: (fields[i], tags[i]) for i, k in enumerate(keys)})
+
+    monkeypatch.setattr(module.tq, "async_kv_batch_put", put)
+    for i, episode in enumerate(EPISODES):
+        made = rows(episode, SETTINGS, gamma=0.9, extra_fields={"min_global_steps": 3, "max_global_steps": 4})
+        wanted = [r.as_dict() for r in made]
+        row = {"uid": f"u{i}", "session_id": i % 4, "global_steps": 4, "env_seed": episode.seed, "raw_prompt": []}
+        asyncio.run(worker._agent_loop_postprocess(made, False, **row))
+        for j, want in enumerate(wanted):
+            got, tag = queue[f"u{i}_{i % 4}_{j}"]
+            for name in ("prompts", "responses", "response_mask", "rollout_log_probs", "rm_scores"):
+                assert got[name].tolist() == want[name].tolist(), name
+            assert got["loss_mask"].tolist() == want["response_mask"].tolist()
+            assert got["input_ids"].tolist() == want["prompts"].tolist() + want["responses"].tolist()
+            assert got["position_ids"].tolist() == list(range(len(got["input_ids"])))
+            assert (tag["prompt_len"], tag["response_len"]) == (len(want["prompts"]), len(want["responses"]))
+            assert (tag["min_global_steps"], tag["max_global_steps"], tag["global_steps"]) == (3, 4, 4)
+            assert got["env_seed"] == episode.seed
+    assert len(queue) == sum(len(rows(e, SETTINGS)) for e in EPISODES)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9, 0.5])
