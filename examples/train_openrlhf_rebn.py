@@ -112,21 +112,15 @@ def main() -> None:
     flags += ["--data.prompt_dataset", str(out / "train.jsonl"), "--train.seed", str(args.seed)]
     flags += ["--ckpt.output_dir", str(out / "model"), "--ckpt.path", str(out / "checkpoints")]
     flags += ["--logger.tensorboard_dir", str(out / "tensorboard")]
+    model = args.model or str(tiny_model(out / f"tiny-seed{args.seed}", args.seed))
+    run = launch.arguments([*flags, "--actor.model_name_or_path", model, *overrides])
     if args.model is None:
         import ray
 
-        model = str(tiny_model(out / f"tiny-seed{args.seed}", args.seed))
         # Two GPUs that are not there: OpenRLHF asks Ray for one for the actor and one for the engine.
-        ray.init(
-            address="local",
-            num_cpus=8,
-            num_gpus=2,
-            include_dashboard=False,
-            runtime_env={"env_vars": launch.worker_environment()},
-        )
-    else:
-        model = args.model
-    launch.main([*flags, "--actor.model_name_or_path", model, *overrides])
+        environment = {"env_vars": launch.worker_environment()}
+        ray.init(address="local", num_cpus=8, num_gpus=2, include_dashboard=False, runtime_env=environment)
+    launch.train(run)
 
 
 if __name__ == "__main__":
