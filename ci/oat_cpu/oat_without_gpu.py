@@ -2,6 +2,7 @@
 
 - ``torch.cuda``'s device functions answer for the CPU: as many devices as ``OAT_CPU_DEVICES`` says (1);
 - DeepSpeed's fused Adam, a CUDA kernel, is torch's AdamW;
+- Oat's check of torch's version, which reads 2.13 as older than 2.6, is corrected;
 - vLLM's worker receives weights in a tensor on the CPU;
 - where there is no vLLM or Launchpad, the modules in ``standins`` are found under their names.
 """
@@ -9,6 +10,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -29,6 +31,15 @@ def install() -> None:
     import oat.utils.distributed as distributed
 
     distributed.WorkerWrap.update_weight = _update_weight
+    new_group = distributed._new_process_group_helper
+
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        # Oat compares versions as text, in which torch 2.13 is older than 2.6.
+        if "pg_options" in kwargs and "backend_options" in inspect.signature(new_group).parameters:
+            kwargs["backend_options"] = kwargs.pop("pg_options")
+        return new_group(*args, **kwargs)
+
+    distributed._new_process_group_helper = renamed
 
 
 def _cuda_is_the_cpu() -> None:

@@ -113,6 +113,24 @@ def test_evaluation_shares_out_held_out_episodes_of_several_environments(make_ar
         assert all(len(e.turns) <= turns for e in played)
 
 
+@pytest.mark.parametrize("prompt", ["chat", "plain"])
+def test_a_rebuilt_context_writes_the_instruction_around_every_prompt(
+    prompt: str, make_args: Any, make_actor: Any, take: Any
+) -> None:
+    text = "a number is hidden\n{observation}\nguess \\boxed{number}."
+    options = {"context": "rebuild", "wrappers": "request_once,concat", "instruction": text, "prompt": prompt}
+    actor = make_actor(make_args(**options))
+    batch = take(actor)
+    start, end = ("<|user|>", "<|end|><|assistant|>") if prompt == "chat" else ("", "")
+    assert max(s.turn for s in batch) > 0
+    for s in batch:
+        assert s.prompt.startswith(f"{start}a number is hidden\n")
+        assert s.prompt.endswith(f"\nguess \\boxed{{number}}.{end}")
+        assert s.prompt.count("a number is hidden") == 1
+        if s.turn:
+            assert "lower" in s.prompt or "higher" in s.prompt
+
+
 @pytest.mark.l1
 def test_arguments_that_make_no_sense_are_named(make_args: Any) -> None:
     for changes, message in [
