@@ -8,8 +8,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import signal
+import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -80,8 +83,6 @@ class _Futures:
 
 def _connect(address: str, patience_s: float = 120.0) -> Connection:
     """The other node may still be starting."""
-    import time
-
     end = time.monotonic() + patience_s
     while True:
         try:
@@ -153,6 +154,8 @@ def stop() -> None:
 
 def _run(node: _Node, address: str, env: dict[str, str]) -> None:
     os.environ.update(env)
+    # The end of the program must unwind a node's run, which may have a process of its own to stop (the Plasma store).
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     instance = node.cls(*node.args, **node.kwargs)
     if isinstance(node, PyClassNode):
         instance.run()
@@ -162,7 +165,7 @@ def _run(node: _Node, address: str, env: dict[str, str]) -> None:
     server.start()
     if hasattr(instance, "run"):
         instance.run()
-    server.join()
+    server.join()  # a courier without a run of its own serves until it is ended
 
 
 def _serve(listener: Listener, instance: Any) -> None:
