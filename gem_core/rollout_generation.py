@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextlib
 import inspect
 import queue
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from gem_core.session import Generation, Prompt
@@ -106,7 +106,8 @@ class AsyncGenerating(Generating):
     def __init__(self, policy: Any, done: Done, loop: asyncio.AbstractEventLoop | None) -> None:
         super().__init__(done)
         self._policy = policy
-        self._futures: set[Future[None]] = set()
+        self._queued: list[tuple[float, Sequence[int], list[Prompt]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
         if loop is None:
             loop = asyncio.new_event_loop()
@@ -116,9 +117,20 @@ class AsyncGenerating(Generating):
 
     def start(self, slots: Sequence[int], prompts: list[Prompt]) -> None:
         began = self._begin()
-        future = asyncio.run_coroutine_threadsafe(self._call(began, slots, prompts), self._loop)
-        self._futures.add(future)
-        future.add_done_callback(self._futures.discard)
+        with self._lock:
+            wake = not self._queued
+            self._queued.append((began, slots, prompts))
+        # Waking a loop gives up the interpreter to it, and this thread waits for it to come back: once for all calls.
+        if wake:
+            self._loop.call_soon_threadsafe(self._start_queued)
+
+    def _start_queued(self) -> None:
+        with self._lock:
+            queued, self._queued = self._queued, []
+        for call in queued:
+            task = self._loop.create_task(self._call(*call))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _call(self, began: float, slots: Sequence[int], prompts: list[Prompt]) -> None:
         try:
@@ -128,15 +140,20 @@ class AsyncGenerating(Generating):
         self._end(began, slots, generations, error)
 
     def close(self) -> None:
-        futures = list(self._futures)
-        for future in futures:
-            future.cancel()
+        with contextlib.suppress(RuntimeError):  # the caller has closed the loop
+            self._loop.call_soon_threadsafe(self._cancel)
         if self._thread is not None:
             drained = asyncio.run_coroutine_threadsafe(_drain(), self._loop)
             drained.result(10.0)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    def _cancel(self) -> None:
+        with self._lock:
+            self._queued.clear()
+        for task in list(self._tasks):
+            task.cancel()
 
 
 class RandomGenerating(Generating):
