@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_core.chat import ChatRenderer, PlainRenderer, Renderer
+from gem_core.episode import FinishReason
 from gem_core.session import EpisodeSession, Generation, Limits, Prompt
 from gem_rl2.player import PLAYERS, Player
 from gem_rl2.rows import metrics, state_dicts
@@ -130,10 +131,11 @@ def read_generation(response: Mapping[str, Any]) -> Generation:
         raise ValueError(f"the rollout server answered without meta_info: {str(response)[:200]}")
     tokens = meta.get("output_token_logprobs") or []
     reason = meta["finish_reason"]["type"] if meta.get("finish_reason") else "stop"
+    finish: FinishReason = "abort" if reason == "abort" else "length" if reason == "length" else "stop"
     return Generation(
         token_ids=[int(t[1]) for t in tokens],
         logprobs=[float(t[0]) for t in tokens],
-        finish_reason=reason if reason in ("abort", "length") else "stop",
+        finish_reason=finish,
     )
 
 

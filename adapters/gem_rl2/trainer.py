@@ -140,7 +140,8 @@ def settings_of(config: Any) -> tuple[GemSettings, str]:
     """
     from omegaconf import OmegaConf
 
-    values: dict[str, Any] = dict(OmegaConf.to_container(config.get("gem") or OmegaConf.create(), resolve=True))  # type: ignore[arg-type]
+    section: Any = OmegaConf.to_container(config.get("gem") or OmegaConf.create(), resolve=True)
+    values: dict[str, Any] = dict(section)
     estimator = str(values.pop("estimator", None) or "rebn")
     actor, repository = config.actor, contract() == "repository"
     ranks = (actor.cp_size if repository else actor.sp_size) * actor.tp_size

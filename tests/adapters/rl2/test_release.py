@@ -43,13 +43,6 @@ ADV = {
     "global_norm": False,
     "norm_var": False,
 }
-    "estimator": "reinforce",
-    "gamma": 0.9,
-    "lamda": 1.0,
-    "responses_per_prompt": G,
-    "global_norm": False,
-    "norm_var": False,
-}
 
 
 def rollout_of(tokenizer: Any, url: str, max_turns: int = 8, **sampling: Any) -> Any:
