@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from gem_core._versions import require_framework
@@ -19,10 +20,16 @@ def check_version() -> str:
     return require_framework("verl", "gem_verl", "verl", served=SUPPORTED)
 
 
+@functools.cache
+def installed() -> str:
+    """verl's version, read once; it is asked for in every episode."""
+    return check_version()
+
+
 def has_trainer_modes() -> bool:
     """Whether verl has a registry of trainer modes and a platform registry, which the ``gem_*`` modes and
     :mod:`gem_verl.cpu` need. 0.8.0 has one trainer, ``verl.trainer.main_ppo_sync``."""
-    return check_version() != "0.8.0"
+    return installed() != "0.8.0"
 
 
 def agent_loop_manager() -> Any:
@@ -40,4 +47,4 @@ def agent_loop_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
     0.9.1 picks a token builder of its own by model type, which asks for that family's special tokens; contexts are
     written by :mod:`gem_core.chat` here, for any template.
     """
-    return {**kwargs, "hf_model_type": None} if check_version() == "0.9.1" else kwargs
+    return {**kwargs, "hf_model_type": None} if installed() == "0.9.1" else kwargs

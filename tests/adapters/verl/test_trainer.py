@@ -1,6 +1,6 @@
-"""verl's real trainer (``main_ppo``: Ray, FSDP2, TransferQueue, weight updates) on a CPU, two or three steps each.
+"""verl's real trainer (``main_ppo``: Ray, FSDP2, TransferQueue, weight updates) on a CPU, a few steps each.
 
-About a minute and a half a run on two cores, most of it start-up.
+Five runs of about a minute on two cores, most of it start-up; so each run covers as much as it can.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIX = (
     "data.max_response_length=1024",
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.l3, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Run:
@@ -69,7 +69,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(folder: Path, tiny: Path, *overrides: str, expect: int = 0) -> Run:
     shutil.copytree(tiny, folder / tiny.name, dirs_exist_ok=True)
-    modules = {"VERL_USE_EXTERNAL_MODULES": "flaky_envs", "PYTHONPATH": str(Path(__file__).parents[1])}
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    modules = {"VERL_USE_EXTERNAL_MODULES": "flaky_envs,probe_trainer", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         [sys.executable, EXAMPLE, "--output_dir", folder, *SMALL.format(folder=folder).split(), *overrides],
         env={**os.environ, **modules},
@@ -118,6 +120,7 @@ def test_rebn_on_a_mix_with_a_failing_env_validates_and_resumes(tmp_path: Path, 
         tmp_path,
         tiny,
         *settings,
+        "trainer.test_freq=-1",
         f"trainer.rollout_data_dir={tmp_path}/resumed",
         "trainer.resume_mode=resume_path",
         f"trainer.resume_from_path={tmp_path}/global_step_2",
@@ -128,44 +131,92 @@ def test_rebn_on_a_mix_with_a_failing_env_validates_and_resumes(tmp_path: Path, 
     assert set(again.steps) == {3}
 
 
-@pytest.mark.parametrize("mode", ["gem_sync", "sync"])
-def test_ppo_with_a_critic(tmp_path: Path, tiny: Path, mode: str) -> None:
-    """verl's GAE over tokens in its own mode, over turns in ours; one sequence a turn."""
-    last = check(
-        train(
-            tmp_path,
-            tiny,
-            "algorithm.adv_estimator=gae",
-            f"trainer.v1.trainer_mode={mode}",
-            "data.gem.context=rebuild",
-            "data.gem.wrappers=concat_with_action",
-            "data.gem.env_kwargs.max_turns=4",
-        )
-    )
-    assert last["critic/vf_loss"] > 0.0
-    assert ("gem/turns" in last) == (mode == "gem_sync")
+def test_every_estimator_with_a_critic_and_a_rebuilt_context(tmp_path: Path, tiny: Path) -> None:
+    """One step each; a row a turn, groups of four. Failed episodes are masked (the default), truncated ones kept."""
+    from probe_trainer import ESTIMATORS
 
-
-@pytest.mark.parametrize(
-    ("estimator", "mode"),
-    [("grpo", "gem_sync"), ("rloo", "sync"), ("reinforce_plus_plus", "sync"), ("gem_grpo_turn", "gem_sync")],
-)
-def test_group_estimators(tmp_path: Path, tiny: Path, estimator: str, mode: str) -> None:
     run = train(
         tmp_path,
         tiny,
-        f"algorithm.adv_estimator={estimator}",
-        f"trainer.v1.trainer_mode={mode}",
+        *MIX[:2],
+        "+data.gem.envs=[{env_id: 'game:GuessTheNumber-v0', kwargs: {max_turns: 3}, weight: 3},"
+        "{env_id: 'test:Flaky-v0'}]",
+        "algorithm.adv_estimator=gae",
+        "critic.enable=True",
+        "trainer.v1.trainer_mode=probe",
+        f"trainer.total_training_steps={len(ESTIMATORS)}",
+        "data.gem.context=rebuild",
+        "data.gem.wrappers=concat_with_action",
         "data.train_batch_size=4",
         "actor_rollout_ref.rollout.n=4",
         "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+        "critic.ppo_mini_batch_size=2",
+    )
+    check(run, len(ESTIMATORS))
+    for step, name in enumerate(ESTIMATORS, start=1):
+        metrics = run.steps[step]
+        assert metrics["probe/advantage_outside_max"] == 0.0, name
+        assert metrics.get("probe/loss_tokens/env_error", 0.0) == 0.0, name
+        assert metrics["critic/vf_loss"] >= 0.0
+        assert min(run.episodes(step).values()) >= 4  # four sessions of each seed, a row a turn
+    assert max(m["probe/advantage_max"] for m in run.steps.values()) > 0.0
+    assert sum(m.get("gem/stop/env_error", 0.0) for m in run.steps.values()) > 0.0
+    assert sum(m.get("probe/loss_tokens/truncated", 0.0) for m in run.steps.values()) > 0.0
+
+
+def test_turns_differ_and_the_loss_takes_truncated_and_failed_episodes_by_option(tmp_path: Path, tiny: Path) -> None:
+    run = train(
+        tmp_path,
+        tiny,
+        *MIX,
+        "trainer.v1.trainer_mode=probe_rebn",
+        "data.train_batch_size=16",
+        "data.gem.truncated_loss=mask",
+        "data.gem.failed_loss=keep",
     )
     check(run)
-    assert set(run.episodes(1).values()) == {4}  # four sessions of each seed
+    assert all(m["probe/advantage_outside_max"] == 0.0 for m in run.steps.values())
+    assert sum(m["probe/rows_with_turns_that_differ"] for m in run.steps.values()) > 0.0
+    assert sum(m.get("gem/stop/truncated", 0.0) + m.get("gem/stop/max_turns", 0.0) for m in run.steps.values()) > 0.0
+    for reason in ("truncated", "max_turns"):
+        assert sum(m.get(f"probe/loss_tokens/{reason}", 0.0) for m in run.steps.values()) == 0.0
+    assert sum(m.get("probe/loss_tokens/env_error", 0.0) for m in run.steps.values()) > 0.0
+
+
+def test_verls_own_trainer_mode_takes_the_rows(tmp_path: Path, tiny: Path) -> None:
+    """Only the drop-in: verl's ``sync`` mode and its ``reinforce_plus_plus``, no class of ours in the trainer."""
+    last = check(train(tmp_path, tiny, "algorithm.adv_estimator=reinforce_plus_plus", "trainer.v1.trainer_mode=sync"))
+    assert "gem/turns" not in last
+    assert last["training/num_turns/mean"] > 1.0
 
 
 def test_episodes_go_on_over_weight_updates(tmp_path: Path, tiny: Path) -> None:
+    """Generations that a weight update interrupts are resumed in the same turn, under the new weights."""
     run = train(tmp_path, tiny, "trainer.v1.trainer_mode=gem_colocate_async", "trainer.total_training_steps=4")
     check(run, 4)
     # The second batch was begun before the first update.
     assert run.steps[2]["training/off_policy/trajectory_staleness_worst/max"] >= 1
+
+
+@pytest.mark.l4
+def test_the_examples_success_rises(tmp_path: Path) -> None:
+    """The example as a user runs it."""
+    env = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, "--output_dir", tmp_path],
+        env=env,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=880,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    run = Run(tmp_path, done.returncode)
+    steps = sorted(s for s in run.steps if "gem/success" in run.steps[s])
+    success = [run.steps[s]["gem/success"] for s in steps]
+    before, after = sum(success[:3]) / 3, sum(success[-3:]) / 3
+    gap = max(run.steps[s]["gem/rollout_log_prob_diff_max"] for s in steps)
+    print(f"training success {before:.3f} -> {after:.3f} in {len(steps)} steps; largest log-probability gap {gap:.1e}")
+    assert after >= before + 0.2
+    assert gap < 1e-3
