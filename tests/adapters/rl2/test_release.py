@@ -370,8 +370,8 @@ def test_packing_and_advantages_by_rl2_and_by_gem(rolled: Rolled, name: str) -> 
 @pytest.mark.l3
 @pytest.mark.timeout(300)
 def test_three_iterations_of_the_real_trainer(tmp_path: Path, tiny_folder: Path) -> None:
-    data = rows_file(tmp_path / "train.jsonl", ["game:GuessTheNumber-v0", "test:FlakyGuess-v0"], 18)
-    test = rows_file(tmp_path / "test.jsonl", ["game:GuessTheNumber-v0"], 4)
+    data = rows_file(tmp_path / "train.jsonl", ["test:Talk-v0", "test:FlakyTalk-v0"], 18)
+    test = rows_file(tmp_path / "test.jsonl", ["test:Talk-v0"], 4)
     overrides: dict[str, Any] = {
         "train_data.path": data,
         "train_data.prompts_per_rollout": 6,

@@ -206,7 +206,7 @@ def test_mistakes_of_the_estimator_are_named() -> None:
 
 
 def overrides(folder: Path, model: Path, **more: Any) -> list[str]:
-    data = rows_file(folder / "train.jsonl", ["game:GuessTheNumber-v0", "test:FlakyGuess-v0"], 48)
+    data = rows_file(folder / "train.jsonl", ["test:Talk-v0", "test:FlakyTalk-v0"], 48)
     made: dict[str, Any] = {
         "rollout.train.path": data,
         "rollout.test.path": data,
