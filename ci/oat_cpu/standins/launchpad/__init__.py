@@ -81,7 +81,7 @@ class _Futures:
         return future
 
 
-def _connect(address: str, patience_s: float = 120.0) -> Connection:
+def _connect(address: str, patience_s: float = 600.0) -> Connection:
     """The other node may still be starting."""
     end = time.monotonic() + patience_s
     while True:
