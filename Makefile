@@ -1,7 +1,7 @@
 # Each target does all its own set-up in .venv; running one again at once is cheap.
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS ?= dev,trl,math,code,vision,search,mcp,ray,zim
+EXTRAS ?= dev,trl,math,code,vision,search,mcp,ray,zim,eval
 BIN := $(VENV)/bin
 # The CPU build of PyTorch goes in first, so that no resolver pulls a CUDA build. Where your package index serves CUDA
 # builds under this version, point TORCH_ARGS at a CPU index (pip's --index-url).

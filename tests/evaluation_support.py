@@ -50,3 +50,24 @@ class CannedServer:
             pass
         finally:
             writer.close()
+
+
+class CharacterTokenizer:
+    """One token a character; 0 ends a turn. The template writes roles as in ChatML."""
+
+    chat_template = "characters"
+    all_special_tokens = ("\0",)
+    eos_token_id = 0
+    bos_token_id = None
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        return [ord(c) for c in text]
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool = True) -> str:
+        return "".join(chr(t) for t in token_ids if t or not skip_special_tokens)
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> str:
+        text = "".join(f"<{m['role']}>{m['content']}\0" for m in conversation)
+        return text + ("<assistant>" if add_generation_prompt else "")

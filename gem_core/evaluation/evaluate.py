@@ -229,7 +229,9 @@ class _Store:
             self.records = {}
             for episode in iter_episodes(self.folder.episodes_path):
                 self.records[episode.episode_id] = EpisodeRecord.of(episode)
-            self.responses = ResponseLog(self._responses_path, self.records) if paid else None
+            # A failed episode may be played again later: its answers stay.
+            done = [k for k, r in self.records.items() if not r.failed]
+            self.responses = ResponseLog(self._responses_path, done) if paid else None
         except BaseException:
             self._lock.close()
             raise

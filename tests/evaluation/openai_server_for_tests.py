@@ -1,8 +1,9 @@
 """An OpenAI-compatible server on the loopback interface that answers by a scripted expert, late and with faults.
 
 ``python openai_server_for_tests.py --latency 0.2 --faults 0.3 --ledger FILE`` prints its port. It plays
-GuessTheNumber; in ``/v1/completions`` a prompt is read as character codes (:class:`CharacterTokenizer`). Every complete
-answer is written to the ledger before it is sent: that is what a provider would bill.
+GuessTheNumber; in ``/v1/completions`` a prompt is read as character codes (``CharacterTokenizer`` of
+``evaluation_support``). Every complete answer is written to the ledger before it is sent: that is what a provider
+would bill.
 """
 
 from __future__ import annotations
@@ -23,27 +24,6 @@ from gem_core.experts import bisect_the_number
 FAULTS = ("429", "500", "empty", "no choices", "half", "reset", "hang")
 #: Longer than any client here waits.
 HANG_S = 60.0
-
-
-class CharacterTokenizer:
-    """One token a character; 0 ends a turn. The template writes roles as in ChatML."""
-
-    chat_template = "characters"
-    all_special_tokens = ("\0",)
-    eos_token_id = 0
-    bos_token_id = None
-
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        return [ord(c) for c in text]
-
-    def decode(self, token_ids: list[int], *, skip_special_tokens: bool = True) -> str:
-        return "".join(chr(t) for t in token_ids if t or not skip_special_tokens)
-
-    def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
-    ) -> str:
-        text = "".join(f"<{m['role']}>{m['content']}\0" for m in conversation)
-        return text + ("<assistant>" if add_generation_prompt else "")
 
 
 def read_conversation(prompt: list[int]) -> list[dict[str, str]]:
