@@ -103,8 +103,8 @@ def main() -> None:
     for (kind, sizes), turns in itertools.product(SIZES.items(), (12, 25, 50, 100)):
         ours, theirs, length = [], [], 0
         for i in range(args.rounds):
-            # New texts each round: nothing is found in a memo.
-            observations, replies = texts(turns, 1000 * turns + i, *sizes)
+            # New texts each round and each kind: nothing is found in a memo.
+            observations, replies = texts(turns, 1000 * turns + 10 * sum(sizes) + i, *sizes)
             sampled = [[*tokenizer.encode(r, add_special_tokens=False), tokenizer.eos_token_id] for r in replies]
             seconds, length = timed(append, renderer, observations, replies, sampled)
             ours.append(seconds)

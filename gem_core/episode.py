@@ -200,7 +200,7 @@ class Episode:
             TokenSequence(
                 prompt_ids=b.prompt,
                 response_ids=b.ids,
-                response_mask=[1 if t >= 0 else 0 for t in b.turn_index],
+                response_mask=b.mask,
                 logprobs=b.logprobs,
                 turn_index=b.turn_index,
                 rewards=b.rewards,
@@ -262,6 +262,7 @@ class _SequenceBuilder:
     def __init__(self, prompt: list[int]) -> None:
         self.prompt = prompt
         self.ids: list[int] = []
+        self.mask: list[int] = []
         self.logprobs: list[float] = []
         self.turn_index: list[int] = []
         self.rewards: list[float] = []
@@ -271,6 +272,7 @@ class _SequenceBuilder:
 
     def environment(self, ids: Sequence[int]) -> None:
         self.ids += ids
+        self.mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
         self.turn_index += [-1] * len(ids)
         self.rewards += [0.0] * len(ids)
@@ -278,6 +280,7 @@ class _SequenceBuilder:
     def sampled(self, turn: Turn, index: int) -> None:
         n = len(turn.response_ids)
         self.ids += turn.response_ids
+        self.mask += [1] * n
         self.logprobs += turn.logprobs or [0.0] * n
         self.has_logprobs &= bool(turn.logprobs) or n == 0
         self.turn_index += [index] * n
