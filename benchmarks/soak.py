@@ -80,8 +80,8 @@ def judge(episode: Episode) -> str:
 def memory_mb() -> tuple[float, float, int]:
     """Private memory of this process, of the largest of its descendants, and how many those are.
 
-    Not the descendants' sum: a worker's private pages grow from 1 MB to at most 12 MB in its first seconds, as it writes
-    to pages that it shared with its template, so the sum says how many workers were killed of late.
+    Not the descendants' sum: a worker's private pages grow from 1 MB to at most 12 MB in its first seconds, as it
+    writes to pages shared with its template, so the sum says how many workers were killed of late.
     """
     own = psutil.Process()
     children, largest = own.children(recursive=True), 0
