@@ -59,5 +59,21 @@ format: setup
 coverage: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov=gem_core --cov-report=term:skip-covered --cov-fail-under=90
 
+# Beside GEM 0.1 and TextArena, which get an environment of their own. ARGS=--record writes benchmarks/RESULTS.md.
+BENCH_PYTHON := .venv-bench/bin/python
+.venv-bench/.ready:
+	$(PYTHON) -m venv .venv-bench
+	$(BENCH_PYTHON) -m pip install -q gem-llm==0.1.0 textarena==0.7.4 nltk
+	touch $@
+
+bench: setup .venv-bench/.ready
+	$(BIN)/python benchmarks/games.py --gem-python $(BENCH_PYTHON) --textarena-python $(BENCH_PYTHON) $(ARGS)
+	$(BIN)/python benchmarks/vector.py --gem-python $(BENCH_PYTHON) $(ARGS)
+	$(BIN)/python benchmarks/tokens.py $(ARGS)
+	$(BIN)/python benchmarks/sandbox.py --gem-python $(BENCH_PYTHON) $(ARGS)
+	$(BIN)/python benchmarks/grading.py --gem-python $(BENCH_PYTHON) $(ARGS)
+	$(BIN)/python benchmarks/evaluation.py $(ARGS)
+	$(BIN)/python benchmarks/soak.py $(ARGS)
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache
