@@ -1,7 +1,8 @@
-"""These tests run in RL2's environment (ci/matrix.toml): rl-square 0.0.2 from the package index, no GPU.
+"""These tests run in RL2's environments (ci/matrix.toml), no GPU, on the RL2 that is installed.
 
-``RL2_SOURCE=/path/to/RL2`` (a checkout of the repository) runs the repository's contract on the repository's own code
-instead; without it, on a record of what that code asks for (``repository_contract.json``).
+With rl-square 0.0.2 from the package index, the repository's contract is tested on a record of what its code asks for
+(``repository_contract.json``). With the repository itself (installed from git, or ``RL2_SOURCE=/path/to/RL2`` for a
+checkout), on its own code, and the record is compared with it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCE = os.environ.get("RL2_SOURCE")
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "ci" / "rl2_cpu"), str(ROOT / "ci" / "rl2_cpu" / "standins")]
-if SOURCE:
-    sys.path.insert(0, SOURCE)
+if checkout := os.environ.get("RL2_SOURCE"):
+    sys.path.insert(0, checkout)
+    # For the processes that the tests start.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
 
 import cpu  # noqa: E402
 
 cpu.install()
 
+from rl2_helpers import REPOSITORY  # noqa: E402
+
 # Nothing is skipped: each of the two RL2s has files of its own.
-collect_ignore = ["test_release.py"] if SOURCE else ["test_repository_source.py"]
+collect_ignore = ["test_release.py"] if REPOSITORY else ["test_repository_source.py"]
 
 
 @pytest.fixture(scope="session", autouse=True)

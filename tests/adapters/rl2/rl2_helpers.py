@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -15,8 +16,12 @@ from sglang.server import Server
 import gem_core as gem
 from gem_core.core import Env, StepTuple
 
-#: A checkout of RL2's repository, where the tests run on it.
-SOURCE = os.environ.get("RL2_SOURCE")
+_FOUND = importlib.util.find_spec("RL2")
+#: Whether the RL2 that is installed is the repository; else it is rl-square 0.0.2. Told by a file, not by
+#: ``gem_rl2.contract``, which is under test.
+REPOSITORY = _FOUND is not None and any(
+    (Path(folder) / "utils" / "communication.py").exists() for folder in _FOUND.submodule_search_locations or []
+)
 GUESS = {"env_id": "game:GuessTheNumber-v0", "env_kwargs": '{"max_turns": 3}', "seed": 5, "group": "g"}
 
 

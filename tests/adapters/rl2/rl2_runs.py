@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import torch
-from rl2_helpers import SOURCE
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,7 +26,7 @@ def rows_file(path: Path, env_ids: list[str], count: int) -> Path:
 
 def run(folder: Path, overrides: list[str]) -> str:
     """Runs ``ci/rl2_cpu/launch.py`` in ``folder``; returns what it printed."""
-    path = [str(Path(__file__).parent), SOURCE or "", os.environ.get("PYTHONPATH", "")]
+    path = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "OMP_NUM_THREADS": "1",

@@ -323,9 +323,12 @@ def test_every_field_that_rl2_makes_of_an_episode(rolled: Rolled) -> None:
             assert {int(v.shape[0]) for v in d.values()} == {len(ids) - 1}
             assert d["eos_mask"].tolist() == [0] * (len(ids) - 2) + [1]
             assert int(d["action_mask"][-1]) == (not episode.failed)
-            assert (d["llm_logps"] != 0).tolist() == (d["actions"] != 0).tolist() == (d["llm_logps"] < 0).tolist()
+            sampled = d["llm_logps"] < 0  # token 0 may be sampled, so the actions do not tell
+            assert torch.equal(d["llm_logps"] != 0, sampled)
+            assert torch.equal(d["actions"], torch.tensor(ids[1:]) * sampled)
+            assert torch.equal(d["action_mask"].bool(), sampled & (not episode.failed))
             # The runs of sampled tokens are the answers, each with its turn's reward on its last token.
-            (spans,) = turn_spans((d["llm_logps"] < 0)[None], [0, 1])
+            (spans,) = turn_spans(sampled[None], [0, 1])
             runs = [list(range(a, b)) for _, a, b in spans]
             assert len(runs) == len(s.turns)
             for run_, turn in zip(runs, s.turns, strict=True):

@@ -14,7 +14,7 @@ import rl2_recorded as recorded
 from contract import episodes
 from gem_rl2.player import PLAYERS
 from gem_rl2.rows import metrics, state_dicts
-from rl2_helpers import CLOSED, GUESS, SOURCE, Scripted, hanging_row, listening, train_config
+from rl2_helpers import CLOSED, GUESS, REPOSITORY, Scripted, hanging_row, listening, train_config
 from support import QWEN_LIKE, build_tokenizer
 
 from gem_core import Episode
@@ -24,7 +24,7 @@ TOKENIZER = build_tokenizer(QWEN_LIKE)
 EOS = TOKENIZER.eos_token_id
 KEEP = gem_rl2.GemSettings(failed_loss="keep")
 
-if SOURCE:
+if REPOSITORY:
     from RL2.datasets import Sample
 else:
     Sample = recorded.sample_class()
@@ -32,13 +32,13 @@ else:
 
 @pytest.fixture(autouse=True)
 def _communication(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not SOURCE:
+    if not REPOSITORY:
         recorded.install(monkeypatch)
 
 
 def with_http(main: Any) -> Any:
     """Runs a coroutine function inside RL2's HTTP session, where there is one."""
-    if SOURCE:
+    if REPOSITORY:
         from RL2.utils.communication import with_session
 
         main = with_session(main)

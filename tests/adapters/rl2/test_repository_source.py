@@ -1,4 +1,4 @@
-"""The repository's own code on GEM episodes; runs where ``RL2_SOURCE`` is a checkout of it."""
+"""The repository's own code on GEM episodes; runs where RL2 is installed from the repository."""
 
 from __future__ import annotations
 
